@@ -40,7 +40,7 @@ _COUNTED = re.compile(r"(`([\w./]+)`(?:\]\(\S+\))? \| )([\d,]+)(?= \|)")
 CARRIES = "## What carries the promise"
 DEPENDS_ON = "## What it depends on"
 NOT_TRUSTED = "## What need not be trusted"
-MOST = {CARRIES: 2170, DEPENDS_ON: 1900}
+MOST = {CARRIES: 2170, DEPENDS_ON: 1980}
 """The most lines of the two lists: an afternoon, and a second day."""
 _SUMS = {
     CARRIES: re.compile(r"(about )([\d,]+)(?= lines, an afternoon)"),

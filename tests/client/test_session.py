@@ -1,12 +1,14 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 from typing_extensions import override
 
 from curtilage.client.chat.answer import Answerer
-from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query, Settings
 from curtilage.client.errors import (
     BlockedError,
     EnclaveError,
@@ -42,6 +44,7 @@ from support.memory_enclave import (
 
 CANARY = "canary-0b1d"
 QUERY = Query(messages=(Message(role="user", content=CANARY),), stream=True)
+OFFERED = Document.of({"name": "find"}, schema=True)
 REGULATED = "financial.pan"
 BLOCKING = profile_text("default").replace(
     "rules:\n", 'rules:\n- {id: never, when: "secret.*", then: block, reason: no}\n', 1
@@ -99,6 +102,43 @@ async def test_harmless_is_answered_by_the_enclave() -> None:
     assert [piece.text async for piece in stream] == ["From ", "afar."]
     assert stream.answer.finished.completion_tokens == 2
     assert local.asked == []
+
+
+FUNCTION = {"index": 0, "function": {"name": "find", "arguments": "{}"}}
+CALLING: dict[str, object] = {
+    "choices": [
+        {"delta": {"tool_calls": [FUNCTION]}, "finish_reason": None},
+        {"delta": {}, "finish_reason": "tool_calls"},
+    ]
+}
+SECOND: dict[str, object] = {
+    "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]
+}
+NAMED = Document.of({"name": "lose"}, schema=True)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "query"),
+    [
+        ([CALLING], QUERY),
+        ([CALLING], replace(QUERY, tools=(NAMED,))),
+        ([CALLING], replace(QUERY, tools=(OFFERED,), tool_choice="none")),
+        ([chunk(finish="tool_calls")], QUERY),
+        ([chunk(finish="stop"), SECOND], QUERY),
+        ([chunk(finish="stop")], replace(QUERY, settings=Settings(n=2))),
+    ],
+    ids=["call", "other tool", "no tool", "end", "too many", "too few"],
+)
+async def test_what_was_not_asked_for_is_not_shown(
+    chunks: list[dict[str, object]], query: Query
+) -> None:
+    enclave = MemoryEnclave(Reply(content=sse(*chunks)))
+    bench = Bench(local=ScriptedLocal(), enclave=enclave)
+    stream = bench.session.stream(query)
+    pieces = [piece async for piece in stream]
+    assert stream.answer.provenance.fallback is EnclaveFailure.ANSWER_BROKEN
+    assert stream.answer.text == "At home."
+    assert not any(piece.calls for piece in pieces)
 
 
 @pytest.mark.parametrize("found", [(), (REGULATED,)])

@@ -23,8 +23,19 @@ from curtilage.enclave_server.model import (
     Model,
     open_model,
 )
-from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
-from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
+from curtilage.enclave_server.ohttp.chat import (
+    MAX_SEED,
+    ChatCompletionRequest,
+    ChatMessage,
+)
+from curtilage.enclave_server.ohttp.openai_answers import (
+    Answer,
+    Begun,
+    Call,
+    Ending,
+    Piece,
+)
+from curtilage.enclave_server.ohttp.tools import ChatCall, ChatFormat, ChatTool
 from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
 from curtilage.inference.errors import (
     ContextTooLongError,
@@ -33,9 +44,21 @@ from curtilage.inference.errors import (
     EngineFailedError,
     ModelFileError,
     RequestError,
+    SchemaError,
     TemplateError,
 )
-from curtilage.inference.protocol import CancelToken, Event, GenerateRequest, Token
+from curtilage.inference.protocol import (
+    Called,
+    CancelToken,
+    Event,
+    GenerateRequest,
+    JsonObject,
+    JsonSchema,
+    NamedTool,
+    Token,
+    Tool,
+    ToolCall,
+)
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire.shaping import PADDED, UNPADDED
 from support.enclave_deployment import make_world
@@ -222,3 +245,135 @@ async def test_real_model_answers(tmp_path: Path, *, by_path: bool) -> None:
     assert answers[0].prompt_tokens > 0
     assert isinstance(answers[-1], Ending)
     assert answers[-1].completion_tokens == 3
+
+
+FIND = ChatTool(
+    name="find", description="Finds", parameters='{"type": "object"}', strict=True
+)
+CALLED = ToolCall(id="x", name="find", arguments='{"who": "Ann"}')
+
+
+async def asked_of(engine: ScriptedEngine, chat: ChatCompletionRequest) -> list[Answer]:
+    await engine.start()
+    return [answer async for answer in Model(engine).answer(chat)]
+
+
+async def test_everything_asked_reaches_the_engine() -> None:
+    engine = ScriptedEngine()
+    call = ChatCall(id="call_1", name="find", arguments="{}")
+    chat = replace(
+        CHAT,
+        messages=(
+            ChatMessage(role="assistant", content="", calls=(call,)),
+            ChatMessage(role="tool", content="found", result_of="call_1"),
+        ),
+        tools=(FIND, ChatTool(name="lose")),
+        tool_choice="find",
+        parallel_tool_calls=False,
+        response_format=ChatFormat(name="x", schema="{}", strict=True),
+        top_logprobs=2,
+        presence_penalty=0.5,
+        frequency_penalty=-1,
+    )
+    await asked_of(engine, chat)
+    (asked,) = engine.requests
+    assert asked.tools == (
+        Tool(
+            name="find",
+            description="Finds",
+            parameters='{"type": "object"}',
+            strict=True,
+        ),
+        Tool(name="lose"),
+    )
+    assert asked.tool_choice == NamedTool(name="find")
+    assert not asked.parallel_tool_calls
+    assert asked.response_format == JsonSchema(name="x", schema="{}", strict=True)
+    assert asked.messages[0].tool_calls == (
+        ToolCall(id="call_1", name="find", arguments="{}"),
+    )
+    assert asked.messages[1].tool_call_id == "call_1"
+    settings = asked.settings
+    assert (settings.top_logprobs, settings.presence_penalty) == (2, 0.5)
+    assert settings.frequency_penalty == -1
+
+
+@pytest.mark.parametrize("choice", ["none", "auto", "required"])
+async def test_a_choice_and_any_json_reach_the_engine(choice: str) -> None:
+    engine = ScriptedEngine()
+    wanted = ChatFormat()
+    chat = replace(CHAT, tools=(FIND,), tool_choice=choice, response_format=wanted)
+    await asked_of(engine, chat)
+    assert engine.requests[0].tool_choice == choice
+    assert engine.requests[0].response_format == JsonObject()
+
+
+async def test_a_call_is_a_piece() -> None:
+    engine = ScriptedEngine(Script(pieces=(CALLED,)))
+    answers = await asked_of(engine, replace(CHAT, tools=(FIND,), logprobs=False))
+    _, token, called, ending = answers
+    assert token == Piece(text="")
+    assert called == Piece(
+        text="", call=Call(index=0, name="find", arguments='{"who": "Ann"}')
+    )
+    assert isinstance(ending, Ending)
+    assert ending.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(("tools", "choice"), [((), "auto"), ((FIND,), "none")])
+async def test_a_call_that_was_not_offered_is_a_failure(
+    tools: tuple[ChatTool, ...], choice: str
+) -> None:
+    class Calling(ScriptedEngine):
+        @override
+        async def generate(
+            self, request: GenerateRequest, *, cancel: CancelToken | None = None
+        ) -> AsyncGenerator[Event]:
+            yield Called(index=0, call=CALLED)
+
+    with pytest.raises(ModelError):
+        await asked_of(Calling(), replace(CHAT, tools=tools, tool_choice=choice))
+
+
+@pytest.mark.parametrize(
+    ("seed", "seeds"),
+    [(None, [None, None]), (5, [5, 6]), (MAX_SEED, [MAX_SEED, -MAX_SEED - 1])],
+)
+async def test_several_answers_begin_and_end_once(
+    seed: int | None, seeds: list[int | None]
+) -> None:
+    engine = ScriptedEngine(
+        Script(pieces=("a",)), Script(pieces=("b", "c"), finish="length")
+    )
+    chat = replace(CHAT, n=2, seed=seed, logprobs=False)
+    answers = await asked_of(engine, chat)
+    assert answers == [
+        Begun(prompt_tokens=7),
+        Piece(text="a"),
+        Piece(text="b", choice=1),
+        Piece(text="c", choice=1),
+        Ending(
+            finish_reason="stop",
+            prompt_tokens=7,
+            completion_tokens=3,
+            others=("length",),
+        ),
+    ]
+    assert [each.settings.seed for each in engine.requests] == seeds
+
+
+async def test_the_likeliest_tokens_are_reported() -> None:
+    script = Script(pieces=("a",), probability=0.75, second="b")
+    answers = await asked_of(ScriptedEngine(script), replace(CHAT, top_logprobs=2))
+    piece = answers[1]
+    assert isinstance(piece, Piece)
+    assert piece.top == (("a", math.log(0.75)), ("b", math.log(0.25)))
+
+
+async def test_a_schema_that_cannot_be_enforced_is_the_senders_fault() -> None:
+    refused = SchemaError("has an unknown keyword")
+    engine = ScriptedEngine(Script(fault=refused))
+    with pytest.raises(ChatError) as caught:
+        await asked_of(engine, CHAT)
+    error = caught.value
+    assert (error.status, error.code, error.param) == (400, "invalid_value", None)

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -22,6 +23,7 @@ from curtilage.enclave_server.errors import (
 )
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
+from curtilage.enclave_server.ohttp.tools import ChatCall, ChatFormat, ChatTool
 from curtilage.enclave_server.peer import (
     LOWEST_LOGPROB,
     MAX_EVENT_BYTES,
@@ -303,6 +305,31 @@ def test_an_answer_without_its_log_probabilities_is_refused(given: object) -> No
         read([piece("a", logprobs=given)], logprobs=True)
 
 
+CALL = ChatCall(id="call_1", name="find", arguments="{}")
+NOT_PASSED_ON: list[dict[str, Any]] = [
+    {"tools": (ChatTool(name="find"),)},
+    {"messages": (ChatMessage(role="assistant", content="", calls=(CALL,)),)},
+    {"messages": (ChatMessage(role="tool", content="", result_of="call_1"),)},
+    {"response_format": ChatFormat()},
+    {"n": 2},
+    {"top_logprobs": 1},
+    {"presence_penalty": 0.5},
+    {"frequency_penalty": -0.5},
+]
+
+
+@pytest.mark.parametrize("field", NOT_PASSED_ON)
+async def test_what_is_not_passed_on_is_refused(
+    field: dict[str, Any], tmp_path: Path
+) -> None:
+    engine = Engine(*WHOLE)
+    async with served(engine, tmp_path) as model:
+        with pytest.raises(ChatError) as refused:
+            await answers(model, replace(CHAT, **field))
+    assert (refused.value.status, refused.value.code) == (400, "unsupported_parameter")
+    assert engine.requests == []
+
+
 def test_every_field_of_a_request_reaches_the_engine() -> None:
     """A field that is added to the request has to be sent, or refused before."""
     full = ChatCompletionRequest(
@@ -316,7 +343,10 @@ def test_every_field_of_a_request_reaches_the_engine() -> None:
         logprobs=True,
     )
     body = json.loads(request_body(full, NAME))
-    assert {each.name for each in fields(full)} <= body.keys()
+    refused = {next(iter(each)) for each in NOT_PASSED_ON}
+    # Without tools these two say nothing.
+    refused |= {"tool_choice", "parallel_tool_calls"}
+    assert {each.name for each in fields(full)} <= body.keys() | refused
     assert body == {
         "model": NAME,
         "messages": [{"role": "system", "name": "ann", "content": CANARY}],

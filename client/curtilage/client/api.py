@@ -48,7 +48,8 @@ T = TypeVar("T")
 class ChatOptions(TypedDict, total=False):
     """Wishes about an answer, and about the permitted tier that gives it.
 
-    Names and ranges of the first six are as in OpenAI's chat API.
+    Names and ranges of those without a description are as in OpenAI's chat API; with
+    several answers, ``Answer.choices`` has them all.
 
     Attributes:
         slo_ms: deadlines for the first text (``ttft``) and for the end (``total``).
@@ -70,6 +71,14 @@ class ChatOptions(TypedDict, total=False):
     seed: int | None
     stop: str | Sequence[str]
     logprobs: bool
+    top_logprobs: int
+    n: int
+    presence_penalty: float
+    frequency_penalty: float
+    tools: Sequence[Mapping[str, object]]
+    tool_choice: str | Mapping[str, object]
+    parallel_tool_calls: bool
+    response_format: Mapping[str, object]
     slo_ms: Mapping[str, int]
     slo_hard: bool
     max_cost: int

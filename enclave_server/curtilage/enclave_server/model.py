@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final, Protocol
 
 from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
@@ -18,8 +19,16 @@ from curtilage.enclave_server.errors import (
     ModelError,
     PromptTooLongError,
 )
-from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
-from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
+from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
+from curtilage.enclave_server.ohttp.chat import ChatMessage as Turn
+from curtilage.enclave_server.ohttp.openai_answers import (
+    Answer,
+    Begun,
+    Call,
+    Ending,
+    Piece,
+)
+from curtilage.enclave_server.ohttp.tools import ChatFormat, ChatTool
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
     DEFAULT_SHA256,
@@ -31,6 +40,7 @@ from curtilage.inference.errors import (
     InferenceError,
     ModelDigestError,
     RequestError,
+    SchemaError,
     TemplateError,
 )
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
@@ -41,8 +51,15 @@ from curtilage.inference.protocol import (
     Engine,
     Event,
     GenerateRequest,
+    JsonObject,
+    JsonSchema,
+    NamedTool,
+    ResponseFormat,
     Started,
     Token,
+    Tool,
+    ToolCall,
+    ToolChoice,
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.wire.shaping import Shape, TransportParameters
@@ -118,12 +135,24 @@ class Model:
         """
         if self._engine.load().wait_s > self._patience_s:
             raise BusyError("too many requests are waiting")
+        ended: list[Ending] = []
         try:
-            # Closed with us: a client that disconnects stops the engine at once, not at
-            # the next garbage collection, and the requests after it wait no longer.
-            async with aclosing(self._engine.generate(_request(chat))) as events:
-                async for event in events:
-                    yield _translate(event)
+            for choice in range(chat.n):
+                request = _request(chat, choice)
+                # Closed with us: a client that disconnects stops the engine at once,
+                # not at the next garbage collection, and the requests after it wait no
+                # longer.
+                async with aclosing(self._engine.generate(request)) as events:
+                    async for event in events:
+                        answer = _translate(event, chat, choice)
+                        if isinstance(answer, Ending):
+                            ended.append(answer)
+                        # Several answers to one question begin once.
+                        elif not choice or not isinstance(answer, Begun):
+                            yield answer
+            # Without an end an answer is not complete, and nor are several.
+            if len(ended) == chat.n:
+                yield _joined(ended)
         except InferenceError as error:
             # The engine's errors hold only counts; ours are the ones that may be sent.
             raise _ours(error) from None
@@ -193,36 +222,95 @@ def _open_file(choice: ModelChoice) -> VerifiedModel:
     return open_default_model()
 
 
-def _request(chat: ChatCompletionRequest) -> GenerateRequest:
+def _request(chat: ChatCompletionRequest, choice: int) -> GenerateRequest:
     """Translate; a speaker's name is dropped, as no template reads it."""
+    seed = chat.seed
+    if seed is not None and choice:
+        # Several answers from one seed would be one. Signed, of 64 bits.
+        seed = (seed + choice + MAX_SEED + 1) % (2 * MAX_SEED + 2) - MAX_SEED - 1
     return GenerateRequest(
-        messages=tuple(
-            ChatMessage(role=message.role, content=message.content)
-            for message in chat.messages
-        ),
+        messages=tuple(map(_message, chat.messages)),
         settings=SamplingSettings(
             max_tokens=chat.max_tokens,
             temperature=chat.temperature,
             top_p=chat.top_p,
-            seed=chat.seed,
+            seed=seed,
             stop=chat.stop,
             logprobs=chat.logprobs,
+            top_logprobs=chat.top_logprobs,
+            presence_penalty=chat.presence_penalty,
+            frequency_penalty=chat.frequency_penalty,
         ),
+        tools=tuple(map(_tool, chat.tools)),
+        tool_choice=_choice(chat.tool_choice),
+        parallel_tool_calls=chat.parallel_tool_calls,
+        response_format=_format(chat.response_format),
     )
 
 
-def _translate(event: Event) -> Answer:
+def _message(message: Turn) -> ChatMessage:
+    return ChatMessage(
+        role=message.role,
+        content=message.content,
+        tool_calls=tuple(
+            ToolCall(id=each.id, name=each.name, arguments=each.arguments)
+            for each in message.calls
+        ),
+        tool_call_id=message.result_of,
+    )
+
+
+def _tool(tool: ChatTool) -> Tool:
+    given = {} if tool.parameters is None else {"parameters": tool.parameters}
+    return Tool(
+        name=tool.name, description=tool.description, strict=tool.strict, **given
+    )
+
+
+def _choice(choice: str) -> ToolChoice:
+    match choice:
+        case "none" | "auto" | "required":
+            return choice
+        case _:
+            return NamedTool(name=choice)
+
+
+def _format(wanted: ChatFormat | None) -> ResponseFormat | None:
+    if wanted is None:
+        return None
+    if not wanted.name:
+        return JsonObject()
+    return JsonSchema(
+        name=wanted.name,
+        description=wanted.description,
+        schema=wanted.schema,
+        strict=wanted.strict,
+    )
+
+
+def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer:
     match event:
         case Started(prompt_tokens=prompt_tokens):
             return Begun(prompt_tokens=prompt_tokens)
-        case Token(text=text, logprob=logprob):
-            impossible = logprob is not None and not math.isfinite(logprob)
-            return Piece(text=text, logprob=LOWEST_LOGPROB if impossible else logprob)
+        case Token(text=text, logprob=logprob, top=top):
+            return Piece(
+                text=text,
+                logprob=None if logprob is None else _finite(logprob),
+                top=tuple(
+                    (each.data.decode("utf-8", "replace"), _finite(each.logprob))
+                    for each in top
+                ),
+                choice=choice,
+            )
         case Done(finish="cancelled"):
             # We cancel by closing the iterator, so another caller did.
             raise ModelError("the engine stopped during the answer")
-        case Called() | Done(finish="tool_calls"):
-            raise ModelError("the engine called a tool that it was not offered")
+        case Called(index=index, call=call):
+            offered = () if chat.tool_choice == "none" else chat.tools
+            if call.name not in {each.name for each in offered}:
+                raise ModelError("the engine called a tool that it was not offered")
+            called = Call(index=index, name=call.name, arguments=call.arguments)
+            return Piece(text="", choice=choice, call=called)
         case Done(usage=usage, finish=finish):
             return Ending(
                 finish_reason=finish,
@@ -231,12 +319,28 @@ def _translate(event: Event) -> Answer:
             )
 
 
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else LOWEST_LOGPROB
+
+
+def _joined(ended: list[Ending]) -> Ending:
+    """Return the end of several answers to one question, which is counted once."""
+    first, *others = ended
+    return replace(
+        first,
+        completion_tokens=sum(each.completion_tokens for each in ended),
+        others=tuple(each.finish_reason for each in others),
+    )
+
+
 def _ours(error: InferenceError) -> ModelError | ChatError:
     match error:
         case EngineBusyError():
             return BusyError("too many requests are waiting")
         case ContextTooLongError():
             return PromptTooLongError("the context is too small")
+        case SchemaError():
+            return ChatError(400, "invalid_value")
         case RequestError() | TemplateError():
             return ChatError(400, "invalid_value", param="messages")
         case _:

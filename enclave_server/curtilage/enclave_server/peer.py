@@ -110,6 +110,7 @@ class PeerModel:
             ChatError: it refuses this request.
             ModelError: it failed, or its answer is none.
         """
+        _refuse_unbuilt(chat)
         if self._free.locked() and self._waiting >= self._max_queued:
             raise BusyError("too many requests are waiting")
         self._waiting += 1
@@ -209,8 +210,29 @@ class PeerModel:
         return self._session
 
 
+def _refuse_unbuilt(chat: ChatCompletionRequest) -> None:
+    """Refuse what is not passed on yet: it must not be ignored.
+
+    Raises:
+        ChatError: 400; the request uses it.
+    """
+    unbuilt = {
+        "tools": chat.tools,
+        "tool_calls": any(each.calls for each in chat.messages),
+        "tool_call_id": any(each.result_of for each in chat.messages),
+        "response_format": chat.response_format,
+        "n": chat.n > 1,
+        "top_logprobs": chat.top_logprobs,
+        "presence_penalty": chat.presence_penalty,
+        "frequency_penalty": chat.frequency_penalty,
+    }
+    for name, used in unbuilt.items():
+        if used:
+            raise ChatError(400, "unsupported_parameter", param=name)
+
+
 def request_body(chat: ChatCompletionRequest, name: str) -> bytes:
-    """Encode a request for the engine: every field that a client may send."""
+    """Encode a request for the engine: every field but those that are refused."""
     body: dict[str, object] = {
         "model": name,
         "messages": [

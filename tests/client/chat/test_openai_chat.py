@@ -3,6 +3,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.completion_create_params import (
     CompletionCreateParamsBase,
     CompletionCreateParamsNonStreaming,
@@ -11,6 +12,8 @@ from openai.types.chat.completion_create_params import (
 from curtilage.client.chat.answer import (
     Answer,
     Answerer,
+    Called,
+    Choice,
     Delta,
     Finished,
     Provenance,
@@ -67,7 +70,6 @@ HARMLESS: dict[str, object] = {
     "cache_control": {"type": CANARY},
     "chat_id": CANARY,
     "metadata": {"ward": CANARY},
-    "parallel_tool_calls": False,
     "prompt_cache_key": CANARY,
     "prompt_cache_retention": CANARY,
     "reasoning_effort": CANARY,
@@ -144,7 +146,8 @@ def test_a_field_that_is_null_asks_for_nothing() -> None:
 
 def test_what_is_not_done_here_says_so() -> None:
     with pytest.raises(UnsupportedFieldError, match=r"docs/openai-api\.md") as refused:
-        parse_completion_request(body(tools=[{"type": "function"}]))
+        parse_completion_request(body(logit_bias={"17": 5}))
+    assert refused.value.param == "logit_bias"
     assert refused.value.code == "unsupported_parameter"
 
 
@@ -252,8 +255,17 @@ def test_a_part_that_is_not_text_is_refused_by_name(words: str, part: object) ->
     }
 
 
-@pytest.mark.parametrize(("words", "turn"), TURNS.items(), ids=TURNS.keys())
-@pytest.mark.parametrize("role", ["assistant", "tool"])
+@pytest.mark.parametrize(
+    ("role", "words", "turn"),
+    [
+        (role, words, turn)
+        for role in ("assistant", "tool", "user")
+        for words, turn in TURNS.items()
+        # Only these turns have them.
+        if (role, words) != ("assistant", "tool calls")
+        and (role, words) != ("tool", "the result of a tool call")
+    ],
+)
 def test_what_else_a_turn_holds_is_refused_by_name(
     words: str, turn: dict[str, object], role: str
 ) -> None:
@@ -344,7 +356,7 @@ def test_a_turn_without_text_is_refused(role: str, content: object) -> None:
 
 def test_who_asks_for_a_decision_alone_gets_places() -> None:
     messages: list[dict[str, object]] = [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": CANARY}]},
+        {"role": "user", "content": "x", "tool_calls": [{"id": CANARY}]},
         {"role": "user", "content": [PARTS["picture"]]},
     ]
     query = query_from(messages, {}, stream=False, answered=False)
@@ -379,9 +391,16 @@ def test_the_body_names_who_answered() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [{"type": "function"}]}, "tools"),
-        ({"n": 2}, "n"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"n": 5}, "n"),
+        ({"n": 0}, "n"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"frequency_penalty": "1"}, "frequency_penalty"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+        ({"top_logprobs": 1}, "top_logprobs"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+        ({"logit_bias": {"1": 1}}, "logit_bias"),
         ({"temperature": 3}, "temperature"),
         ({"temperature": True}, "temperature"),
         ({"top_p": 0}, "top_p"),
@@ -443,7 +462,7 @@ def test_query_from_takes_one_question() -> None:
 
 def test_query_from_refuses_an_unknown_option() -> None:
     with pytest.raises(UsageError):
-        query_from("hello", {"tools": []}, stream=False)
+        query_from("hello", {"functions": []}, stream=False)
 
 
 def test_completion_has_the_shape_of_openai() -> None:
@@ -541,3 +560,75 @@ def test_provenance_headers_name_route_classes_and_policy() -> None:
     assert headers["x-curtilage-verdict"] == "abcd"
     assert headers["x-curtilage-evidence"] == "sev-snp"
     assert "x-curtilage-fallback" not in headers
+
+
+CALL = Called(index=0, name="find", arguments='{"who": "Ann"}')
+SECOND = Called(index=1, name="find", arguments="{}")
+TOPS = ((("a", -0.5), ("\ufffd", -1.5)),)
+SEVERAL = Answer(
+    text="",
+    provenance=PROVENANCE,
+    finished=replace(FINISHED, finish_reason="tool_calls", others=("length",)),
+    calls=(CALL, SECOND),
+    others=(
+        Choice(text="a", finish_reason="length", logprobs=(("a", -0.5),), tops=TOPS),
+    ),
+)
+
+
+def test_several_answers_with_calls_are_as_openai_reads_them() -> None:
+    made = completion_object(SEVERAL, answer_id="chatcmpl-" + "a" * 24, created=7)
+    read = ChatCompletion.model_validate(made)
+    first, other = read.choices
+    assert (first.index, first.finish_reason) == (0, "tool_calls")
+    assert first.message.content is None
+    calls = cast("list[Any]", first.message.tool_calls)
+    assert [(each.function.name, each.function.arguments) for each in calls] == [
+        ("find", '{"who": "Ann"}'),
+        ("find", "{}"),
+    ]
+    assert [each.id for each in calls] == [
+        "call_" + "a" * 24 + "_0_0",
+        "call_" + "a" * 24 + "_0_1",
+    ]
+    assert (other.index, other.finish_reason) == (1, "length")
+    assert other.message.content == "a"
+    assert other.message.tool_calls is None
+    assert other.logprobs is not None
+    assert other.logprobs.content is not None
+    tops = other.logprobs.content[0].top_logprobs
+    assert [(each.token, each.logprob, each.bytes) for each in tops] == [
+        ("a", -0.5, [97]),
+        ("\ufffd", -1.5, None),
+    ]
+
+
+def test_a_stream_of_several_answers_with_calls_is_as_openai_reads_it() -> None:
+    builder = ChunkBuilder(
+        answer_id="chatcmpl-x", created=7, provenance=PROVENANCE, n=2
+    )
+    piece = Delta(text="a", choice=1, logprobs=(("a", -0.5),), tops=TOPS)
+    events = builder.first()
+    events += builder.piece(Delta(text="", calls=(CALL, SECOND)))
+    events += builder.piece(piece)
+    events += b"".join(builder.last(SEVERAL.finished, include_usage=True))
+    *chunks, done = [
+        each.removeprefix(b"data: ") for each in events.split(b"\n\n") if each
+    ]
+    assert done == b"[DONE]"
+    read = [ChatCompletionChunk.model_validate_json(each) for each in chunks]
+    *said, usage = read
+    assert usage.usage is not None
+    assert [
+        (each.choices[0].index, each.choices[0].delta.role) for each in said[:2]
+    ] == [(0, "assistant"), (1, "assistant")]
+    calls = cast("list[Any]", said[2].choices[0].delta.tool_calls)
+    assert said[2].choices[0].delta.content is None
+    assert [(each.index, each.function.name) for each in calls] == [
+        (0, "find"),
+        (1, "find"),
+    ]
+    assert said[3].choices[0].index == 1
+    assert [
+        (each.choices[0].index, each.choices[0].finish_reason) for each in said[4:]
+    ] == [(0, "tool_calls"), (1, "length")]

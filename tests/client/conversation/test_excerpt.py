@@ -1,5 +1,6 @@
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 from benchmarks.boundary import measure_follow_ups
@@ -7,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.chat.answer import NotPossible, Rung
-from curtilage.client.chat.query import Message, Query, Settings
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query, Settings, ToolCall
 from curtilage.client.conversation.excerpt import (
     INTRODUCTION,
     LEAST_PARAMETERS,
@@ -126,6 +128,32 @@ def test_parts_other_than_text_keep_it_local(how: Rung) -> None:
     query = dataclasses.replace(chat(SECRET, ADVICE, FRESH), opaque=(where,))
     made = narrowed(query, (KEPT, KEPT, ASKED), how, history=SUMMARISED, summary=BRIEF)
     assert made is NotPossible.ATTACHMENT
+
+
+CALL = ToolCall(number=1, name="find", arguments=Document.of({"who": "Rose"}))
+FORMAT = Document.of({"type": "json_object"})
+
+
+@pytest.mark.parametrize("how", Rung)
+@pytest.mark.parametrize(
+    "changes",
+    [{"tools": (FORMAT,)}, {"response_format": FORMAT}, {"settings": Settings(n=2)}],
+    ids=["tools", "format", "several"],
+)
+def test_what_asks_for_more_than_a_text_keeps_it_local(
+    how: Rung, changes: dict[str, Any]
+) -> None:
+    query = dataclasses.replace(chat(SECRET, ADVICE, FRESH), **changes)
+    made = narrowed(query, (KEPT, KEPT, ASKED), how, history=SUMMARISED, summary=BRIEF)
+    assert made is NotPossible.NOT_PLAIN
+
+
+def test_an_earlier_call_keeps_it_local() -> None:
+    first, answer, question = chat(SECRET, ADVICE, FRESH).messages
+    turns = (first, dataclasses.replace(answer, calls=(CALL,)), question)
+    query = Query(messages=turns)
+    made = narrowed(query, (KEPT, KEPT, ASKED), Rung.CURRENT, history=NEVER)
+    assert made is NotPossible.NOT_PLAIN
 
 
 def test_a_stop_string_of_words_keeps_it_local() -> None:

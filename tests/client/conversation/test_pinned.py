@@ -1,13 +1,14 @@
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query, ToolCall
 from curtilage.client.conversation.contents import LAST, MAX_CONTENTS, KeptContents
 from curtilage.client.conversation.kept import MAX_CALLERS, KeptConversations
 from curtilage.client.conversation.pinned import (
@@ -44,6 +45,39 @@ def test_another_conversation_is_not_held() -> None:
     assert not pins.holds(conversation("a", "c", "d"))
     assert not pins.holds(conversation("ab", "c"))
     assert not pins.holds(Query(messages=()))
+
+
+def test_a_call_belongs_to_its_turn() -> None:
+    def asks(who: str) -> Query:
+        arguments = Document.of({"who": who})
+        call = ToolCall(number=1, name="find", arguments=arguments)
+        turn = Message(role="assistant", content="", calls=(call,))
+        found = Message(role="tool", content="nothing", result_of=1)
+        return Query(messages=(*conversation("a").messages, turn, found))
+
+    pins = PinnedConversations()
+    pins.add(Query(messages=asks("Ann").messages[:2]))
+    assert pins.holds(asks("Ann"))
+    assert not pins.holds(asks("Bob"))
+
+
+def test_the_words_of_a_call_are_those_of_a_kept_conversation() -> None:
+    call = ToolCall(
+        number=1, name="find", arguments=Document.of({"illness": "leukaemia"})
+    )
+    turn = Message(role="assistant", content="", calls=(call,))
+
+    def held(question: Query) -> bool:
+        pins = PinnedConversations(contents=KeptContents)
+        asked(b"one", lambda: pins.add(Query(messages=(turn,)), Found(frozenset())))
+        none = Found(frozenset())
+        return asked(b"one", lambda: pins.holds(question, none))
+
+    described = Document.of({"description": "treats leukaemia"}, schema=True)
+    plain = chat("What is the capital of France?")
+    assert held(chat("What is leukaemia?"))
+    assert not held(plain)
+    assert held(replace(plain, tools=(described,)))
 
 
 def test_a_repeated_question_is_inspected_again() -> None:

@@ -1,15 +1,19 @@
 import asyncio
+import json
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
-from curtilage.client.chat.query import Message, Query, Settings
+from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query, Settings, ToolCall
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local import model as local
 from curtilage.client.local.model import (
@@ -41,6 +45,17 @@ from curtilage.inference.errors import (
     ModelFileError,
     TemplateError,
 )
+from curtilage.inference.protocol import Called as EngineCalled
+from curtilage.inference.protocol import (
+    CancelToken,
+    Event,
+    GenerateRequest,
+    JsonObject,
+    JsonSchema,
+    NamedTool,
+    Started,
+)
+from curtilage.inference.protocol import ToolCall as EngineCall
 from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
 from support.byte_model import make_adapter, make_byte_model, sha256_of
 
@@ -622,3 +637,147 @@ async def test_embedded_model_answers(registry: Registry) -> None:
     events = await collect(model, Query(messages=HELLO.messages, settings=settings))
     await model.close()
     assert isinstance(events[-1], Finished)
+
+
+# Tools, formats, several answers.
+
+FIND: dict[str, object] = {
+    "name": "find",
+    "description": "Finds",
+    "parameters": {"type": "object", "properties": {"who": {"type": "string"}}},
+    "strict": True,
+}
+WANTED: dict[str, object] = {
+    "type": "json_schema",
+    "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True},
+}
+
+
+def document(value: object) -> Document:
+    return Document.of(value, schema=True)
+
+
+async def test_everything_asked_reaches_the_engine() -> None:
+    model, engine = await scripted()
+    call = ToolCall(number=1, name="find", arguments=Document.of({"who": "Ann"}))
+    query = Query(
+        messages=(
+            *HELLO.messages,
+            Message(role="assistant", content="", calls=(call,)),
+            Message(role="tool", content="nobody", result_of=1),
+        ),
+        settings=Settings(
+            logprobs=True,
+            top_logprobs=2,
+            presence_penalty=0.5,
+            frequency_penalty=-0.25,
+        ),
+        tools=(document(FIND), document({"name": "lose"})),
+        tool_choice="find",
+        parallel_tool_calls=False,
+        response_format=document(WANTED),
+    )
+    await collect(model, query)
+    (asked,) = engine.requests
+    assert [(each.name, each.description, each.strict) for each in asked.tools] == [
+        ("find", "Finds", True),
+        ("lose", "", False),
+    ]
+    assert json.loads(asked.tools[0].parameters) == FIND["parameters"]
+    assert asked.tool_choice == NamedTool(name="find")
+    assert not asked.parallel_tool_calls
+    assert asked.response_format == JsonSchema(
+        name="x", schema='{"type": "object"}', strict=True
+    )
+    (earlier,) = asked.messages[1].tool_calls
+    assert (earlier.id, earlier.name, earlier.arguments) == (
+        "call_1",
+        "find",
+        '{"who":"Ann"}',
+    )
+    assert asked.messages[2].tool_call_id == "call_1"
+    settings = asked.settings
+    assert (settings.logprobs, settings.top_logprobs) == (True, 2)
+    assert (settings.presence_penalty, settings.frequency_penalty) == (0.5, -0.25)
+
+
+@pytest.mark.parametrize("choice", ["none", "auto", "required"])
+async def test_a_choice_reaches_the_engine(choice: str) -> None:
+    model, engine = await scripted()
+    query = replace(HELLO, tools=(document(FIND),), tool_choice=choice)
+    await collect(model, query)
+    assert engine.requests[0].tool_choice == choice
+
+
+async def test_any_json_is_asked_for() -> None:
+    model, engine = await scripted()
+    wanted = document({"type": "json_object"})
+    await collect(model, replace(HELLO, response_format=wanted))
+    assert engine.requests[0].response_format == JsonObject()
+
+
+CALLED = EngineCall(id="x", name="find", arguments='{"who": "Ann"}')
+
+
+async def test_a_call_is_an_event() -> None:
+    model, _ = await scripted(Script(pieces=("So ", CALLED, CALLED)))
+    text, *calls, end = await collect(model, replace(HELLO, tools=(document(FIND),)))
+    assert text == Delta(text="So ", prompt_tokens=7)
+    assert calls == [
+        Delta(
+            text="",
+            calls=(Called(index=index, name="find", arguments='{"who": "Ann"}'),),
+        )
+        for index in (0, 1)
+    ]
+    assert isinstance(end, Finished)
+    assert end.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice"), [((), "auto"), ((document(FIND),), "none")]
+)
+async def test_a_call_that_was_not_offered_is_a_failure(
+    tools: tuple[Document, ...], choice: str
+) -> None:
+    class Calling(ScriptedEngine):
+        @override
+        async def generate(
+            self, request: GenerateRequest, *, cancel: CancelToken | None = None
+        ) -> AsyncGenerator[Event]:
+            yield Started(prompt_tokens=1)
+            yield EngineCalled(index=0, call=CALLED)
+
+    model = LocalModel(Calling, model_id="scripted")
+    await model.start()
+    with pytest.raises(LocalModelFailedError):
+        await collect(model, replace(HELLO, tools=tools, tool_choice=choice))
+
+
+async def test_several_answers_follow_each_other() -> None:
+    model, engine = await scripted(
+        Script(pieces=("a", "b")), Script(pieces=("c",), finish="length")
+    )
+    query = replace(HELLO, settings=Settings(n=2, seed=5))
+    *pieces, end = await collect(model, query)
+    assert [(each.choice, each.text) for each in pieces if isinstance(each, Delta)] == [
+        (0, "a"),
+        (0, "b"),
+        (1, "c"),
+    ]
+    assert end == Finished(
+        finish_reason="stop",
+        prompt_tokens=7,
+        completion_tokens=3,
+        others=("length",),
+    )
+    assert [each.settings.seed for each in engine.requests] == [5, 6]
+
+
+async def test_the_likeliest_tokens_are_reported() -> None:
+    model, _ = await scripted(Script(pieces=("a",), probability=0.75, second="b"))
+    query = replace(HELLO, settings=Settings(logprobs=True, top_logprobs=2))
+    piece, _ = await collect(model, query)
+    assert isinstance(piece, Delta)
+    assert piece.logprobs == (("a", math.log(0.75)),)
+    assert piece.tops == ((("a", math.log(0.75)), ("b", math.log(0.25))),)

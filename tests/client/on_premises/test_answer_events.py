@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
+from curtilage.client.on_premises import answer_events
 from curtilage.client.on_premises.answer_events import (
     MAX_ANSWER_BYTES,
     MAX_EVENT_BYTES,
@@ -192,3 +193,131 @@ def test_an_answer_that_is_too_large_is_broken() -> None:
 def test_no_bytes_do_anything_else(body: bytes) -> None:
     with suppress(OnPremisesUnavailableError):
         read([b"data: " + body + b"\n\n", body], to_the_end=False)
+
+
+# Calls of tools, and several answers.
+
+
+def call(
+    arguments: str | None = None, name: str | None = None, index: int = 0
+) -> dict[str, object]:
+    return {"index": index, "function": {"name": name, "arguments": arguments}}
+
+
+def piece(
+    *calls: dict[str, object],
+    choice: int = 0,
+    finish: str | None = None,
+    **delta: object,
+) -> bytes:
+    said = {**delta, **({"tool_calls": list(calls)} if calls else {})}
+    return data(
+        {"choices": [{"index": choice, "delta": said, "finish_reason": finish}]}
+    )
+
+
+def several(*pieces: bytes, n: int) -> list[AnswerEvent]:
+    chat = ChatReader(logprobs=False, n=n)
+    return [each for one in pieces for said in chat.push(one) for each in said]
+
+
+def test_pieces_of_calls_become_whole_calls() -> None:
+    # As vLLM sends them; Ollama sends a call at once.
+    events = read(
+        [
+            piece(content="So "),
+            piece(call("", "find")),
+            piece(call('{"who":')),
+            piece(call("{}", "lose", index=1)),
+            piece(call(' "Ann"}')),
+            piece(finish="tool_calls"),
+            DONE,
+        ]
+    )
+    assert events == [
+        Delta(text="So "),
+        Delta(
+            text="",
+            calls=(
+                Called(index=0, name="find", arguments='{"who": "Ann"}'),
+                Called(index=1, name="lose", arguments="{}"),
+            ),
+        ),
+        Finished(finish_reason="tool_calls", prompt_tokens=0, completion_tokens=0),
+    ]
+
+
+def test_a_call_that_was_demanded_ends_with_stop() -> None:
+    *_, called, end = read([piece(call("{}", "find")), STOP, DONE])
+    assert isinstance(called, Delta)
+    assert len(called.calls) == 1
+    assert isinstance(end, Finished)
+    assert end.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (piece(call("{}")), STOP),
+        (piece(call("{}", "find", index=128)),),
+        (piece(call("{}", "find", index=-1)),),
+        (piece(tool_calls=CANARY),),
+        (piece(tool_calls=[CANARY]),),
+        (piece(tool_calls=[{"index": 0}]),),
+        (piece(tool_calls=[{"index": 0, "function": {"name": 5}}]),),
+        (STOP, piece(call("{}", "find"))),
+    ],
+)
+def test_other_calls_are_broken(pieces: tuple[bytes, ...]) -> None:
+    assert refused(*pieces) is OnPremisesFailure.ANSWER_BROKEN
+
+
+def test_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_events, "MAX_CALL_BYTES", 10)
+    assert len(read([piece(call("x" * 10, "find")), STOP, DONE])) == 2
+    assert refused(piece(call("x" * 11, "find"))) is OnPremisesFailure.ANSWER_BROKEN
+
+
+def test_several_answers_are_read() -> None:
+    events = several(
+        piece(content="a"),
+        piece(choice=1, content="b"),
+        piece(finish="stop"),
+        piece(choice=1, content="c", finish="length"),
+        DONE,
+        n=2,
+    )
+    assert events == [
+        Delta(text="a"),
+        Delta(text="b", choice=1),
+        Delta(text="c", choice=1),
+        Finished(
+            finish_reason="stop",
+            prompt_tokens=0,
+            completion_tokens=0,
+            others=("length",),
+        ),
+    ]
+
+
+def test_without_the_end_of_one_the_answers_are_incomplete() -> None:
+    with pytest.raises(OnPremisesUnavailableError) as error:
+        several(
+            piece(content="a", finish="stop"), piece(choice=1, content="b"), DONE, n=2
+        )
+    assert error.value.reason is OnPremisesFailure.ANSWER_INCOMPLETE
+
+
+def test_the_likeliest_tokens_are_read() -> None:
+    token = {"token": "a", "logprob": -0.5}
+    said = {
+        "choices": [
+            {
+                "delta": {"content": "a"},
+                "logprobs": {"content": [{**token, "top_logprobs": [token] * 2}]},
+            }
+        ]
+    }
+    delta, _ = read([data(said), STOP, DONE], logprobs=True)
+    assert isinstance(delta, Delta)
+    assert delta.tops == ((("a", -0.5),) * 2,)

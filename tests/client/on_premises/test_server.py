@@ -18,8 +18,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from curtilage.client.chat.answer import Delta, Finished
+from curtilage.client.chat.document import Document
 from curtilage.client.chat.options import RoutingOptions
-from curtilage.client.chat.query import Message, Query, Settings
+from curtilage.client.chat.query import Message, Query, Settings, ToolCall
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import MAX_EVENT_BYTES
 from curtilage.client.on_premises.reasons import OnPremisesFailure
@@ -46,6 +47,7 @@ from support.on_premises import (
     allowed_on_premises,
     asking,
     chunk,
+    data,
     on_premises_server,
     says,
     serving,
@@ -148,6 +150,93 @@ async def test_all_of_the_query_is_asked_and_nothing_else() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+
+
+TOOL = Document.of({"name": "find", "parameters": {"type": "object"}}, schema=True)
+WANTED = Document.of({"type": "json_object"}, schema=True)
+
+
+async def test_tools_formats_and_several_answers_are_asked_for() -> None:
+    bodies: list[bytes] = []
+    arguments = Document.of({"who": "Ann"})
+    query = Query(
+        messages=(
+            Message(
+                role="assistant",
+                content="",
+                calls=(ToolCall(number=1, name="find", arguments=arguments),),
+            ),
+            Message(role="tool", content="nobody", result_of=1),
+        ),
+        settings=Settings(
+            logprobs=True,
+            top_logprobs=3,
+            presence_penalty=0.125,
+            frequency_penalty=-1,
+            n=2,
+        ),
+        tools=(TOOL,),
+        tool_choice="required",
+        parallel_tool_calls=False,
+        response_format=WANTED,
+    )
+    async with on_premises_server(says(DONE, seen=bodies)) as asked:
+        await failure(asked, query)
+    body = json.loads(bodies[0])
+    function = {"name": "find", "arguments": '{"who":"Ann"}'}
+    assert body["messages"] == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "nobody", "tool_call_id": "call_1"},
+    ]
+    assert body["tools"] == [{"type": "function", "function": TOOL.value()}]
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
+    assert body["response_format"] == {"type": "json_object"}
+    assert (body["top_logprobs"], body["n"]) == (3, 2)
+    assert (body["presence_penalty"], body["frequency_penalty"]) == (0.125, -1)
+
+
+CALLING = data(
+    {
+        "choices": [
+            {
+                "delta": {
+                    "tool_calls": [
+                        {"index": 0, "function": {"name": "find", "arguments": "{}"}}
+                    ]
+                },
+                "finish_reason": "tool_calls",
+            }
+        ]
+    }
+)
+
+
+async def test_a_call_is_answered() -> None:
+    query = replace(QUERY, tools=(TOOL,))
+    async with on_premises_server(says(CALLING, DONE)) as asked:
+        call, finished = await asked.ask(query)
+    assert isinstance(call, Delta)
+    assert [each.name for each in call.calls] == ["find"]
+    assert isinstance(finished, Finished)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        QUERY,
+        replace(QUERY, tools=(TOOL,), tool_choice="none"),
+        replace(QUERY, tools=(Document.of({"name": "lose"}, schema=True),)),
+    ],
+    ids=["no tools", "none chosen", "another"],
+)
+async def test_a_call_that_was_not_asked_for_is_broken(query: Query) -> None:
+    async with on_premises_server(says(CALLING, DONE)) as asked:
+        error = await failure(asked, query)
+    assert error.reason is OnPremisesFailure.ANSWER_BROKEN
 
 
 async def test_unset_fields_are_not_sent() -> None:

@@ -1,12 +1,14 @@
+import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
 from curtilage.client.errors import EnclaveError
 from curtilage.client.pseudonyms.restore import (
     MAX_STAND_INS,
@@ -631,3 +633,65 @@ def test_prose_without_spaces_is_not_a_host() -> None:
     restorer = Restorer({"⟦PERSON_1⟧": "Okafor"})
     text = "⟦PERSON_1⟧" + "\uff0c\u4ed6\u4eca\u5929\u6765\u4e86\u3002" * 60
     assert (restorer.push(text) + restorer.close()).startswith("Okafor\uff0c")
+
+
+OWN = {"⟦PERSON_1⟧": 'Ann "Q" Smith', "⟦PLACE_1⟧": "Ulm"}
+
+
+def shown_of(*events: AnswerEvent) -> list[AnswerEvent]:
+    restorer = AnswerRestorer(OWN)
+    return [each for event in events for each in restorer.push(event)]
+
+
+def called(arguments: object, *, choice: int = 0) -> Delta:
+    call = Called(index=0, name="find", arguments=json.dumps(arguments))
+    return Delta(text="", choice=choice, calls=(call,))
+
+
+END = Finished(finish_reason="tool_calls", prompt_tokens=1, completion_tokens=2)
+
+
+def test_arguments_are_restored_and_stay_json() -> None:
+    given = {"who": ["⟦PERSON_1⟧", "PERSON_1's"], "⟦PLACE_1⟧": 7, "is": None}
+    call, end = shown_of(called(given), END)
+    assert isinstance(call, Delta)
+    assert json.loads(call.calls[0].arguments) == {
+        "who": ['Ann "Q" Smith', 'Ann "Q" Smith\'s'],
+        "Ulm": 7,
+        "is": None,
+    }
+    assert end == END
+
+
+def test_a_stand_in_in_an_address_in_arguments_is_kept_and_counted() -> None:
+    given = {"url": "https://example.org/?q=⟦PERSON_1⟧", "no": "⟦PERSON_7⟧"}
+    call, end = shown_of(called(given), END)
+    assert isinstance(call, Delta)
+    assert json.loads(call.calls[0].arguments) == given
+    assert end == replace(END, unknown_tokens=1, unrestored=2)
+
+
+def test_text_before_a_call_is_complete_at_the_call() -> None:
+    *texts, call, _ = shown_of(Delta(text="Hello PERSON_1"), called({}), END)
+    said = [each.text for each in texts if isinstance(each, Delta)]
+    assert "".join(said) == 'Hello Ann "Q" Smith'
+    assert isinstance(call, Delta)
+    assert call.calls
+
+
+def test_each_of_several_answers_is_restored_by_itself() -> None:
+    pieces = ("a ⟦PER", "b ⟦PLACE", "SON_1⟧", "_1⟧")
+    deltas = [Delta(text=each, choice=at % 2) for at, each in enumerate(pieces)]
+    end = replace(END, finish_reason="stop", others=("length",))
+    *events, last = shown_of(*deltas, end)
+    said = {0: "", 1: ""}
+    for event in events:
+        assert isinstance(event, Delta)
+        said[event.choice] += event.text
+    assert said == {0: 'a Ann "Q" Smith', 1: "b Ulm"}
+    assert last == end
+
+
+def test_a_name_next_to_its_stand_in_in_arguments_is_a_broken_answer() -> None:
+    with pytest.raises(EnclaveError):
+        shown_of(called({"⟦PLACE_1⟧": 1, "Ulm": 2}), END)

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.chat.answer import Obstacle
-from curtilage.client.chat.query import Message, Query, Settings
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query, Settings, ToolCall
 from curtilage.client.detection.detectors.names.capitals import NameDetector
 from curtilage.client.detection.detectors.readings import Reading
 from curtilage.client.pseudonyms.deidentified import Deidentified
@@ -704,3 +705,86 @@ def test_an_approved_text_is_not_rewritten() -> None:
     )
     outgoing = sent(same, found(same, "Ann Lee", message=1))
     assert outgoing == "You assist ⟦PERSON_1⟧.|Who is ⟦PERSON_1⟧?"
+
+
+def with_call(arguments: object, *texts: str, tool: object = None) -> Query:
+    call = ToolCall(number=1, name="find", arguments=Document.of(arguments))
+    turn = Message(role="assistant", content="", calls=(call,))
+    query = chat(*texts)
+    return dataclasses.replace(
+        query,
+        messages=(*query.messages, turn),
+        tools=() if tool is None else (Document.of(tool, schema=True),),
+    )
+
+
+def outgoing(query: Query, *findings: Finding) -> tuple[object, ...]:
+    """The arguments and the tools that would be sent."""
+    result = rewritten(query, *findings).query
+    call = result.messages[-1].calls[0]
+    return (call.arguments.value(), *(each.value() for each in result.tools))
+
+
+def test_a_name_in_arguments_and_tools_is_replaced_and_they_stay_json() -> None:
+    query = with_call(
+        {"who": 'Smith "Q"\n', "also": ["x", "Smith"]},
+        "Find Smith",
+        tool={
+            "name": "find",
+            "description": "Finds Smith",
+            "parameters": {"properties": {"who": {"enum": ["Smith", "none"]}}},
+        },
+    )
+    assert outgoing(query, found(query, "Smith", message=0)) == (
+        {"who": '⟦PERSON_1⟧ "Q"\n', "also": ["x", "⟦PERSON_1⟧"]},
+        {
+            "name": "find",
+            "description": "Finds ⟦PERSON_1⟧",
+            "parameters": {"properties": {"who": {"enum": ["⟦PERSON_1⟧", "none"]}}},
+        },
+    )
+    result = rewritten(query, found(query, "Smith", message=0))
+    assert b"Smith" not in result.query.payload().content
+    call = result.reading.messages[-1].calls[0]
+    assert call.arguments.value() == {"who": '[x] "Q"\n', "also": ["x", "[x]"]}
+
+
+def test_a_finding_inside_arguments_is_replaced_there() -> None:
+    query = with_call({"who": "Smith", "n": 2}, "Find them")
+    where = Where(
+        message=1, role="assistant", json_path="tool_calls[0].function.arguments"
+    )
+    at = dataclasses.replace(found(query, "Find"), where=where, start=5, end=10)
+    assert outgoing(query, at) == ({"who": "⟦PERSON_1⟧", "n": 2},)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tool"),
+    [
+        ({"Smith": 1}, None),
+        ({"n": 81155512}, None),
+        ({}, {"name": "Smith"}),
+        ({}, {"parameters": {"properties": {"Smith": {}}}}),
+        ({}, {"parameters": {"required": ["Smith"]}}),
+        ({}, {"parameters": {"properties": {"who": {"pattern": "Smith"}}}}),
+    ],
+    ids=["name", "number", "tool", "property", "required", "pattern"],
+)
+def test_what_a_tool_knows_by_name_is_kept_local(
+    arguments: object, tool: object
+) -> None:
+    query = with_call(arguments, "Find Smith, 81155512", tool=tool)
+    phone = "identifier.direct.phone"
+    findings = (found(query, "Smith"), found(query, "81155512", phone))
+    assert deidentify(query, findings, key=KEY) is Obstacle.NOT_CONTENT
+
+
+def test_a_place_over_two_strings_is_kept_local() -> None:
+    query = with_call(["Ann", "Smith"], "Find them")
+    where = Where(
+        message=1, role="assistant", json_path="tool_calls[0].function.arguments"
+    )
+    at = dataclasses.replace(
+        found(query, "Find"), where=where, start=0, end=9, data_class=USERNAME
+    )
+    assert deidentify(query, (at,), key=KEY) is Obstacle.NOT_CONTENT

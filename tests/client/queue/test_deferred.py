@@ -6,12 +6,15 @@ import pytest
 from curtilage.client.chat.answer import (
     Answer,
     Answerer,
+    Called,
+    Choice,
     Finished,
     Obstacle,
     Provenance,
 )
+from curtilage.client.chat.document import Document
 from curtilage.client.chat.options import Mode, Require, RoutingOptions
-from curtilage.client.chat.query import Message, Query, Settings
+from curtilage.client.chat.query import Message, Query, Settings, ToolCall
 from curtilage.client.errors import FailureReason, UsageError
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.queue.deferred import (
@@ -93,6 +96,37 @@ def test_a_question_is_read_as_it_was_asked() -> None:
     assert query_of(request_of(FULL)) == FULL
 
 
+CALL = ToolCall(number=1, name="find", arguments=Document.of({"who": "Zoë"}))
+
+
+def test_a_question_with_tools_is_read_as_it_was_asked() -> None:
+    tool = {"name": "find", "description": "Finds", "parameters": {"type": "object"}}
+    schema: dict[str, object] = {"name": "x", "schema": {}}
+    wanted = {"type": "json_schema", "json_schema": schema}
+    asked = replace(
+        FULL,
+        messages=(
+            *FULL.messages,
+            Message(role="assistant", content="", calls=(CALL,)),
+            Message(role="tool", content="nobody", result_of=1),
+        ),
+        settings=replace(
+            FULL.settings,
+            top_logprobs=2,
+            n=3,
+            presence_penalty=0.5,
+            frequency_penalty=-1.25,
+        ),
+        tools=(Document.of(tool, schema=True),),
+        tool_choice="find",
+        parallel_tool_calls=False,
+        response_format=Document.of(wanted, schema=True),
+    )
+    assert query_of(request_of(asked)) == asked
+    required = replace(asked, tool_choice="required")
+    assert query_of(request_of(required)) == required
+
+
 def test_a_plain_question_is_read_as_it_was_asked() -> None:
     plain = Query(messages=(Message(role="user", content="What is HIV?"),))
     assert query_of(request_of(plain)) == plain
@@ -106,6 +140,32 @@ def test_no_consent_is_kept() -> None:
 
 def test_an_answer_is_read_as_it_was_given() -> None:
     assert answer_of(outcome_of(ANSWER)) == ANSWER
+
+
+def test_several_answers_with_calls_are_read_as_they_were_given() -> None:
+    call = Called(index=0, name="find", arguments='{"who": "Zoë"}')
+    other = Choice(
+        text="x",
+        finish_reason="length",
+        logprobs=(("x", -1.0),),
+        tops=((("x", -1.0), ("y", -2.0)),),
+    )
+    answer = replace(
+        ANSWER,
+        finished=replace(ANSWER.finished, others=("length",)),
+        tops=((("Good", -0.5),),),
+        calls=(call,),
+        others=(other,),
+    )
+    assert answer_of(outcome_of(answer)) == answer
+
+
+def test_an_answer_of_the_version_before_is_read() -> None:
+    value = json.loads(outcome_of(ANSWER))
+    for name in ("tops", "calls", "others"):
+        del value[name]
+    del value["finished"]["others"]
+    assert answer_of(json.dumps(value).encode()) == ANSWER
 
 
 @pytest.mark.parametrize("change", [{"text": 1, "provenance": {}}, {"finished": None}])

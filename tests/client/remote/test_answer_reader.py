@@ -1,13 +1,14 @@
 """Events and objects as their specifications say, cut anywhere."""
 
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
-from curtilage.client.chat.answer import AnswerEvent, Delta
+from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote import answer_reader as content_module
 from curtilage.client.remote.answer_reader import (
@@ -136,3 +137,72 @@ def test_an_error_after_the_first_text_is_a_cut() -> None:
     with pytest.raises(EnclaveError) as refused:
         list(reader.push(b"data: " + error + b"\n\n"))
     assert refused.value.reason is EnclaveFailure.ANSWER_INCOMPLETE
+
+
+def of(index: object, finish: str | None = None, **delta: object) -> dict[str, object]:
+    choice = {"index": index, "delta": delta, "finish_reason": finish}
+    return {"choices": [choice]}
+
+
+def calling(**fields: object) -> dict[str, object]:
+    function = {"name": "find", "arguments": "{}"}
+    return {"index": 0, "function": function, **fields}
+
+
+def streamed(*chunks: object) -> tuple[list[AnswerEvent], Finished]:
+    reader = EventStream()
+    return list(reader.push(sse(*chunks))), reader.end()
+
+
+def test_several_answers_and_calls_are_read() -> None:
+    events, end = streamed(
+        of(0, role="assistant"),
+        of(1, role="assistant"),
+        of(1, content="b"),
+        of(0, tool_calls=[calling()]),
+        of(0, "tool_calls"),
+        of(1, "length"),
+    )
+    assert events == [
+        Delta(text="b", choice=1),
+        Delta(text="", calls=(Called(index=0, name="find", arguments="{}"),)),
+    ]
+    assert (end.finish_reason, end.others) == ("tool_calls", ("length",))
+
+
+BROKEN = {
+    "index": [of(4, content="a"), of(4, "stop")],
+    "negative": [of(-1, content="a")],
+    "flag": [of(True, content="a")],
+    "gap": [of(0, "stop"), of(2, "stop")],
+    "filter": [of(0, "content_filter")],
+    "calls": [of(0, tool_calls="x")],
+    "call": [of(0, tool_calls=["x"])],
+    "place": [of(0, tool_calls=[calling(index=128)])],
+    "unnamed": [of(0, tool_calls=[calling(function={"arguments": "{}"})])],
+    "half": [of(0, tool_calls=[calling(function={"name": "a", "arguments": '{"a'})])],
+    "list": [of(0, tool_calls=[calling(function={"name": "a", "arguments": "[]"})])],
+}
+
+
+@pytest.mark.parametrize("chunks", BROKEN.values(), ids=BROKEN)
+def test_other_answers_are_broken(chunks: list[dict[str, object]]) -> None:
+    with pytest.raises(EnclaveError) as refused:
+        streamed(*chunks)
+    assert refused.value.reason is EnclaveFailure.ANSWER_BROKEN
+
+
+def test_an_answer_without_an_end_is_incomplete() -> None:
+    with pytest.raises(EnclaveError) as refused:
+        streamed(of(0, content="a"), of(1, content="b"), of(0, "stop"))
+    assert refused.value.reason is EnclaveFailure.ANSWER_INCOMPLETE
+
+
+def test_the_likeliest_tokens_are_read() -> None:
+    token = {"token": "a", "logprob": -0.5}
+    listed = {"content": [{**token, "top_logprobs": [token, {"token": 5}]}]}
+    value = of(0, content="a")
+    cast("list[dict[str, object]]", value["choices"])[0]["logprobs"] = listed
+    (delta,), _ = streamed(value, of(0, "stop"))
+    assert isinstance(delta, Delta)
+    assert delta.tops == ((("a", -0.5),),)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from curtilage.client.chat.answer import Delta
+from curtilage.client.remote.answer_reader import Completion, EventStream
 from curtilage.enclave_server.answer.run import AnswerRun
 from curtilage.enclave_server.errors import BusyError, ChatError, ModelError
 from curtilage.enclave_server.ohttp.chat import ChatLimits
@@ -13,11 +15,13 @@ from curtilage.enclave_server.ohttp.gateway import Form, Terms, open_exchange
 from curtilage.enclave_server.ohttp.openai_answers import (
     Answer,
     Begun,
+    Call,
     Piece,
 )
 from curtilage.enclave_server.ohttp.sealing import PaddedSealer
 from curtilage.enclave_server.telemetry import Event
 from curtilage.wire.errors import ConsumedError
+from curtilage.wire.shaping import TransportParameters
 from support.enclave_parts import (
     NOW,
     QUICK,
@@ -387,3 +391,69 @@ async def test_lost_connection_stops_the_model_at_once(
     assert model.closed == model.begun == int(cut_at > 1)
     assert time.now == before
     assert underway.outcome is Event.ANSWER_CANCELLED
+
+
+CALL = Call(index=0, name="find", arguments='{"who":"Ann"}')
+SEVERAL: tuple[Answer | float, ...] = (
+    Begun(),
+    Piece(text="a"),
+    Piece(text="", call=CALL),
+    Piece(text="b", choice=1),
+    0.0041,
+    Piece(text="c", choice=1),
+    replace(END, finish_reason="tool_calls", others=("stop",)),
+)
+
+
+MIDDLE = replace(QUICK, first_bucket=4, buckets=2)
+
+
+@pytest.mark.parametrize("shape", [QUICK, MIDDLE], ids=["roomy", "small"])
+async def test_several_answers_and_calls_are_in_order(
+    shape: TransportParameters,
+) -> None:
+    played = await play(*SEVERAL, transport=shape, n=2)
+    reader = EventStream()
+    events = [*reader.push(played.response.content)]
+    said = [
+        (each.choice, each.text, len(each.calls))
+        for each in events
+        if isinstance(each, Delta)
+    ]
+    first = [each for each in said if not each[0]]
+    assert first == [(0, "a", 0), (0, "", 1)]
+    assert "".join(text for choice, text, _ in said if choice) == "bc"
+    assert reader.end().finish_reason == "tool_calls"
+    assert reader.end().others == ("stop",)
+
+
+async def test_several_whole_answers_are_one_object() -> None:
+    played = await play(*SEVERAL, stream=False, n=2)
+    reader = Completion()
+    first, other = reader.push(played.response.content)
+    assert isinstance(first, Delta)
+    assert isinstance(other, Delta)
+    assert (first.text, len(first.calls), first.calls[0].name) == ("a", 1, "find")
+    assert (other.choice, other.text) == (1, "bc")
+    assert reader.end().others == ("stop",)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["sse", "json"])
+async def test_of_several_answers_that_are_cut_each_says_so(stream: bool) -> None:
+    pieces = [Piece(text="x" * 40, choice=at % 2) for at in range(200)]
+    played = await play(Begun(), *pieces, END, transport=MIDDLE, stream=stream, n=2)
+    reader = EventStream() if stream else Completion()
+    assert [*reader.push(played.response.content)]
+    assert (reader.end().finish_reason, reader.end().others) == ("length", ("length",))
+    assert played.outcome is Event.ANSWERED
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["sse", "json"])
+async def test_a_call_that_has_no_room_is_not_begun(stream: bool) -> None:
+    long = replace(CALL, arguments=json.dumps({"a": "x" * 4000}))
+    says = (Begun(), Piece(text="a"), Piece(text="", call=long), END)
+    played = await play(*says, transport=SMALL, stream=stream)
+    reader = EventStream() if stream else Completion()
+    events = [*reader.push(played.response.content)]
+    assert [each.text for each in events if isinstance(each, Delta)] == ["a"]
+    assert reader.end().finish_reason == "length"

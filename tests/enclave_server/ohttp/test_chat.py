@@ -16,16 +16,25 @@ from curtilage.enclave_server.ohttp.chat import (
     parse_chat_completion_request,
 )
 from curtilage.enclave_server.ohttp.openai_answers import ERROR_CODES
+from curtilage.enclave_server.ohttp.tools import ChatCall, ChatFormat, ChatTool
 
 LIMITS = ChatLimits(max_messages=3, max_tokens=1000, max_name_chars=5, max_stop_chars=6)
 CANARY = "canary-7f3a"
-USER = {"role": "user", "content": "hi"}
+USER: dict[str, object] = {"role": "user", "content": "hi"}
 
 
 def parse(**body: object) -> object:
     return parse_chat_completion_request(
         json.dumps({"messages": [USER], **body}).encode(), LIMITS
     )
+
+
+ASSISTANT: dict[str, object] = {"role": "assistant", "content": ""}
+CALL: dict[str, object] = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "find", "arguments": '{"who":"Ann"}'},
+}
 
 
 def refusal(content: bytes, limits: ChatLimits = LIMITS) -> ChatError:
@@ -204,7 +213,33 @@ def test_most_messages_that_are_taken_are_not_too_complex() -> None:
         ([{**USER, "name": 1}], "invalid_value", "name"),
         ([{**USER, "name": ""}], "invalid_value", "name"),
         ([{**USER, "name": "abcdef"}], "invalid_value", "name"),
-        ([{**USER, "tool_calls": None}], "unsupported_parameter", "tool_calls"),
+        ([{**USER, "tool_calls": [CALL]}], "invalid_value", "tool_calls"),
+        ([{**USER, "tool_call_id": "a"}], "invalid_value", "tool_call_id"),
+        ([{**ASSISTANT, "tool_call_id": "a"}], "invalid_value", "tool_call_id"),
+        ([{**ASSISTANT, "tool_calls": list[str]()}], "invalid_value", "tool_calls"),
+        ([{**ASSISTANT, "tool_calls": [CALL] * 129}], "invalid_value", "tool_calls"),
+        ([{**ASSISTANT, "tool_calls": [CANARY]}], "invalid_value", "tool_calls"),
+        *(
+            ([{**ASSISTANT, "tool_calls": [{**CALL, **wrong}]}], code, "tool_calls")
+            for wrong, code in (
+                ({CANARY: 1}, "unsupported_parameter"),
+                ({"type": "custom"}, "invalid_value"),
+                ({"id": None}, "invalid_value"),
+                ({"function": CANARY}, "invalid_value"),
+                ({"function": {"name": "a b", "arguments": "{}"}}, "invalid_value"),
+                ({"function": {"name": "f", "arguments": "[]"}}, "invalid_value"),
+                ({"function": {"name": "f", "arguments": CANARY}}, "invalid_value"),
+                ({"function": {"name": "f", "arguments": 1}}, "invalid_value"),
+                (
+                    {"function": {"name": "f", "arguments": '{"a":' * 99_999}},
+                    "invalid_value",
+                ),
+                (
+                    {"function": {"name": "f", "arguments": "{}", CANARY: 1}},
+                    "unsupported_parameter",
+                ),
+            )
+        ),
         ([{**USER, CANARY: 1}], "unsupported_parameter", None),
     ],
 )
@@ -311,3 +346,154 @@ def test_any_text_arrives_unchanged(text: str, *, escaped: bool) -> None:
     body = {"messages": [{"role": "user", "content": text}]}
     content = json.dumps(body, ensure_ascii=escaped).encode()
     assert parse_chat_completion_request(content, LIMITS).messages[0].content == text
+
+
+def function(**fields: object) -> dict[str, object]:
+    return {"type": "function", "function": {"name": "find", **fields}}
+
+
+def deep(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def schema_format(**fields: object) -> dict[str, object]:
+    return {"type": "json_schema", "json_schema": {"name": "x", **fields}}
+
+
+def test_tools_and_formats_are_read() -> None:
+    content = json.dumps(
+        {
+            "messages": [
+                {**ASSISTANT, "tool_calls": [CALL]},
+                {"role": "tool", "content": "found", "tool_call_id": "call_1"},
+            ],
+            "tools": [
+                function(description="Finds", parameters={"a": "\u00e4"}, strict=True),
+                function(name="lose", parameters=None),
+            ],
+            "tool_choice": {"type": "function", "function": {"name": "lose"}},
+            "parallel_tool_calls": False,
+            "response_format": schema_format(schema={"b": 1}, strict=True),
+            "n": 3,
+            "logprobs": True,
+            "top_logprobs": 2,
+            "presence_penalty": -0.5,
+            "frequency_penalty": 2,
+        }
+    ).encode()
+    request = parse_chat_completion_request(content, LIMITS)
+    call = ChatCall(id="call_1", name="find", arguments='{"who":"Ann"}')
+    assert request.messages == (
+        ChatMessage(role="assistant", content="", calls=(call,)),
+        ChatMessage(role="tool", content="found", result_of="call_1"),
+    )
+    assert request.tools == (
+        ChatTool(
+            name="find", description="Finds", parameters='{"a": "\u00e4"}', strict=True
+        ),
+        ChatTool(name="lose"),
+    )
+    assert request.tool_choice == "lose"
+    assert not request.parallel_tool_calls
+    assert request.response_format == ChatFormat(
+        name="x", schema='{"b": 1}', strict=True
+    )
+    assert (request.n, request.top_logprobs) == (3, 2)
+    assert (request.presence_penalty, request.frequency_penalty) == (-0.5, 2)
+    assert "Ann" not in repr(request)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "read"),
+    [
+        (None, None),
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, ChatFormat()),
+        (schema_format(), ChatFormat(name="x", schema="{}")),
+    ],
+)
+def test_formats_are_read(wanted: object, read: ChatFormat | None) -> None:
+    content = json.dumps({"messages": [USER], "response_format": wanted}).encode()
+    request = parse_chat_completion_request(content, LIMITS)
+    assert request.response_format == read
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        ({"n": 5}, "out_of_range", "n"),
+        ({"n": 0}, "out_of_range", "n"),
+        ({"top_logprobs": 1}, "invalid_value", "top_logprobs"),
+        ({"top_logprobs": 21, "logprobs": True}, "out_of_range", "top_logprobs"),
+        ({"presence_penalty": 2.5}, "out_of_range", "presence_penalty"),
+        ({"frequency_penalty": -2.5}, "out_of_range", "frequency_penalty"),
+        ({"parallel_tool_calls": 1}, "invalid_value", "parallel_tool_calls"),
+        ({"tools": CANARY}, "invalid_value", "tools"),
+        ({"tools": [function()] * 2}, "invalid_value", "tools"),
+        ({"tools": [function()] * 129}, "invalid_value", "tools"),
+        ({"tools": [CANARY]}, "invalid_value", "tools"),
+        ({"tools": [{"type": "custom"}]}, "invalid_value", "tools"),
+        ({"tools": [{**function(), CANARY: 1}]}, "unsupported_parameter", "tools"),
+        ({"tools": [function(**{CANARY: 1})]}, "unsupported_parameter", "tools"),
+        ({"tools": [function(name="a b")]}, "invalid_value", "tools"),
+        ({"tools": [function(description=1)]}, "invalid_value", "tools"),
+        ({"tools": [function(description="\ud800")]}, "invalid_value", "tools"),
+        ({"tools": [function(strict="yes")]}, "invalid_value", "tools"),
+        ({"tools": [function(parameters=[])]}, "invalid_value", "tools"),
+        ({"tools": [function(parameters={"a": deep(40)})]}, "invalid_value", "tools"),
+        (
+            {"tools": [function(parameters={"a": "x" * 65536})]},
+            "out_of_range",
+            "tools",
+        ),
+        (
+            {"tools": [function(parameters={"a": "\ud800"})]},
+            "invalid_value",
+            "tools",
+        ),
+        ({"tool_choice": CANARY}, "invalid_value", "tool_choice"),
+        ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
+        ({"tool_choice": function()}, "invalid_value", "tool_choice"),
+        (
+            {"tools": [function(name="none")], "tool_choice": function(name="none")},
+            "invalid_value",
+            "tool_choice",
+        ),
+        ({"response_format": {"type": CANARY}}, "invalid_value", "response_format"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "invalid_value",
+            "response_format",
+        ),
+        (
+            {"response_format": {"type": "json_object", "json_schema": {}}},
+            "invalid_value",
+            "response_format",
+        ),
+        (
+            {"response_format": schema_format(**{CANARY: 1})},
+            "unsupported_parameter",
+            "response_format",
+        ),
+        (
+            {"response_format": schema_format(schema=[])},
+            "invalid_value",
+            "response_format",
+        ),
+    ],
+)
+def test_tools_out_of_shape_are_refused(
+    body: dict[str, object], code: str, param: str
+) -> None:
+    assert refused(**body) == (code, param)
+
+
+def test_an_infinite_number_in_a_schema_is_refused() -> None:
+    content = json.dumps(
+        {"messages": [USER], "tools": [function(parameters={"a": "INF"})]}
+    )
+    error = refusal(content.replace('"INF"', "1e999").encode())
+    assert (error.code, error.param) == ("out_of_range", "tools")

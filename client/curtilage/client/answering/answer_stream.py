@@ -12,6 +12,7 @@ from curtilage.client.answering.attempt import Status
 from curtilage.client.answering.pump import Ended, Pump
 from curtilage.client.chat.answer import (
     Answer,
+    Choice,
     Delta,
     Finished,
     Phase,
@@ -126,9 +127,10 @@ class AnswerStream:
                 case Retract(from_char=start):
                     # These pieces become ``answer.text``, which is stored as a turn:
                     # text that was retracted must not get into it.
+                    # A call has no text, so none is before the first character.
                     ends = accumulate(len(piece.text) for piece in self._pieces)
                     known = zip(self._pieces, ends, strict=True)
-                    self._pieces = [piece for piece, end in known if end <= start]
+                    self._pieces = [piece for piece, end in known if 0 < end <= start]
                 case Finished():
                     self._finished = event
                 case Verified() | Replaced():
@@ -171,10 +173,18 @@ class AnswerStream:
         # The text so far may end in the middle of a sentence, and would look complete.
         if self._finished is None:
             raise RuntimeError("the answer is not complete")
+        finished = self._finished
+        first, *others = (
+            Choice.of((each for each in self._pieces if each.choice == number), reason)
+            for number, reason in enumerate((finished.finish_reason, *finished.others))
+        )
         return Answer(
             id=self.id,
-            text="".join(piece.text for piece in self._pieces),
+            text=first.text,
             provenance=self.provenance,
-            finished=self._finished,
-            logprobs=tuple(pair for piece in self._pieces for pair in piece.logprobs),
+            finished=finished,
+            logprobs=first.logprobs,
+            tops=first.tops,
+            calls=first.calls,
+            others=tuple(others),
         )

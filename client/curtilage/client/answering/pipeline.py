@@ -9,7 +9,8 @@ of a conversation (``conversation.narrowing``), drafts, hedging, consent, the qu
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, aclosing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,13 +31,15 @@ from curtilage.client.answering.tiers.on_premises import OnPremisesTier
 from curtilage.client.audit.record import Outcome
 from curtilage.client.audit.recorder import QueryRecorder
 from curtilage.client.chat.answer import (
+    Choice,
     Delta,
     Finished,
     Obstacle,
     Phase,
     SessionEvent,
 )
-from curtilage.client.chat.query import Query
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query, ToolCall
 from curtilage.client.conversation.kept import UNSAVED
 from curtilage.client.conversation.pinned import Found, PinnedConversations
 from curtilage.client.errors import (
@@ -188,7 +191,7 @@ class Pipeline:
             options=query.options,
             max_tokens=query.settings.max_tokens,
             messages=len(query.messages),
-            characters=sum(len(each.content) for each in query.messages),
+            characters=sum(len(each.said) for each in query.messages),
             text_bytes=query.text_bytes,
             payload=payload,
         )
@@ -287,7 +290,9 @@ class Pipeline:
                 messages=case.messages,
                 most=case.max_tokens,
             )
-        return self._planner.plan(case, routed, key, seconds=monotonic() - chose_s)
+        plan = self._planner.plan(case, routed, key, seconds=monotonic() - chose_s)
+        # Drafts were certified for texts.
+        return plan if query.is_plain else replace(plan, draft=None)
 
     async def _blocked(self, case: Case) -> BlockedError:
         """Record a blocked query, and return its error.
@@ -436,7 +441,7 @@ class Pipeline:
             router.follow(attempt.tier, estimate) if router and estimate else None
         )
         measured = self.observer.asks(attempt.tier)
-        said: list[str] = []
+        said: list[Delta] = []
         with following or nullcontext():
             try:
                 async with aclosing(answer) as events:
@@ -447,7 +452,7 @@ class Pipeline:
                         # Notes that the client wrote are no part of the turn: they are
                         # removed where the answer is sent again as one.
                         if isinstance(event, Delta) and not event.note:
-                            said.append(event.text)
+                            said.append(event)
                         if following is not None:
                             following.saw(event)
                         if isinstance(event, Finished):
@@ -459,9 +464,14 @@ class Pipeline:
                         yield event
             finally:
                 # Also an incomplete answer: it was read up to here.
-                if here is not None:
-                    text = "".join(said)
-                    self._pinned.answered(query, text, here=here, left=left)
+                self._remember(query, said, here=here, left=left)
+
+    def _remember(
+        self, query: Query, said: list[Delta], *, here: bool | None, left: bool
+    ) -> None:
+        if here is not None:
+            for text in _turns_of(said, query.settings.n):
+                self._pinned.answered(query, text, here=here, left=left)
 
     def _answer(self, query: Query, attempt: Attempt, status: Status) -> Answers:
         status.phase = attempt.phase
@@ -484,6 +494,25 @@ class Pipeline:
         """Free the model, and close every connection to on-premises servers."""
         await self._local.close()
         await self._on_premises.close()
+
+
+def _turns_of(said: list[Delta], n: int) -> Iterator[str]:
+    """Yield what each answer says as a turn, as it will be sent again."""
+    for number in range(n):
+        pieces = (each for each in said if each.choice == number)
+        yield _turn_of(Choice.of(pieces, "")).said
+
+
+def _turn_of(choice: Choice) -> Message:
+    texts, calls = [choice.text], list[ToolCall]()
+    for number, call in enumerate(choice.calls, start=1):
+        with suppress(ValueError, RecursionError):
+            arguments = Document.of(json.loads(call.arguments))
+            calls.append(ToolCall(number=number, name=call.name, arguments=arguments))
+            continue
+        texts += (call.name, call.arguments)
+    turn = "\n".join(texts)
+    return Message(role="assistant", content=turn, calls=tuple(calls))
 
 
 def _narrowing(parts: ClientParts, pinned: PinnedConversations) -> "Narrowing | None":

@@ -4,6 +4,7 @@ Knows neither how the pieces are generated nor what they say.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Final, Self
@@ -42,6 +43,7 @@ class NotPossible(StrEnum):
 
     NO_QUESTION = "no_question"
     ATTACHMENT = "attachment"
+    NOT_PLAIN = "not_plain"
     STOP_STRING = "stop_string"
     CURRENT_TURN = "current_turn"
     LANGUAGE = "language"
@@ -85,12 +87,34 @@ class TokenSignal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """A whole call of a tool, in an answer.
+
+    Attributes:
+        index: its position among the calls of the answer, from 0.
+        name: of the tool.
+        arguments: JSON, as the model wrote it.
+    """
+
+    index: int
+    name: str = field(repr=False)
+    arguments: str = field(repr=False)
+
+
+Logprobs = tuple[tuple[str, float], ...]
+"""(token text, log-probability) of several tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
     """A piece of the answer.
 
     Attributes:
         text: the text to append.
-        logprobs: (token text, log-probability) of each token; empty unless requested.
+        logprobs: of each token; empty unless requested.
+        tops: the likeliest tokens in the place of each of these; likewise.
+        choice: to which of several answers it belongs, from 0.
+        calls: of tools.
         tentative: it may be retracted: it belongs to a draft not yet judged.
         signals: of each token, for judging a draft; empty unless it is one.
         prompt_tokens: tokens of the question, with the first piece of an answer of
@@ -99,7 +123,10 @@ class Delta:
     """
 
     text: str = field(repr=False)
-    logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    logprobs: Logprobs = field(default=(), repr=False)
+    tops: tuple[Logprobs, ...] = field(default=(), repr=False)
+    choice: int = 0
+    calls: tuple[Called, ...] = ()
     tentative: bool = False
     signals: tuple[TokenSignal, ...] = field(default=(), repr=False)
     prompt_tokens: int = 0
@@ -207,8 +234,10 @@ class Finished:
     """The end of a complete answer.
 
     Attributes:
-        finish_reason: ``stop``, or ``length`` if the answer was cut at its token
-            limit or only a part of the question was read.
+        finish_reason: ``stop``, ``tool_calls`` if it ends with calls, or ``length`` if
+            it was cut at its token limit or only a part of the question was read.
+        others: the same of the second answer and those after it, if several were
+            requested.
         prompt_tokens: tokens of the question.
         completion_tokens: tokens of the answer.
         unknown_tokens: pseudonyms in the answer that were not sent; they are left
@@ -223,6 +252,7 @@ class Finished:
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    others: tuple[str, ...] = ()
     unknown_tokens: int = 0
     receipted: bool = False
     unrestored: int = 0
@@ -297,6 +327,41 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One of several answers to one question.
+
+    Attributes:
+        text: the answer.
+        finish_reason: see ``Finished``.
+        logprobs: see ``Delta``.
+        tops: see ``Delta``.
+        calls: of tools.
+    """
+
+    text: str = field(repr=False)
+    finish_reason: str
+    logprobs: Logprobs = field(default=(), repr=False)
+    tops: tuple[Logprobs, ...] = field(default=(), repr=False)
+    calls: tuple[Called, ...] = ()
+
+    @classmethod
+    def of(cls, pieces: Iterable[Delta], finish_reason: str) -> Self:
+        """Join the pieces of one answer."""
+        each = tuple(pieces)
+        return cls(
+            text="".join(piece.text for piece in each),
+            finish_reason=finish_reason,
+            logprobs=tuple(pair for piece in each for pair in piece.logprobs),
+            tops=tuple(
+                top
+                for piece in each
+                for top in piece.tops or ((),) * len(piece.logprobs)
+            ),
+            calls=tuple(call for piece in each for call in piece.calls),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A whole answer, with its provenance.
 
@@ -306,13 +371,31 @@ class Answer:
         provenance: where it comes from, and why that was permitted.
         finished: finish reason and token counts.
         logprobs: (token text, log-probability) pairs, if requested.
+        tops: the likeliest tokens in the place of each, if requested.
+        calls: of tools.
+        others: further answers, if several were requested.
     """
 
     text: str = field(repr=False)
     provenance: Provenance
     finished: Finished
-    logprobs: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    logprobs: Logprobs = field(default=(), repr=False)
+    tops: tuple[Logprobs, ...] = field(default=(), repr=False)
+    calls: tuple[Called, ...] = ()
+    others: tuple[Choice, ...] = ()
     id: str = ""
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """All answers."""
+        first = Choice(
+            text=self.text,
+            finish_reason=self.finished.finish_reason,
+            logprobs=self.logprobs,
+            tops=self.tops,
+            calls=self.calls,
+        )
+        return (first, *self.others)
 
     @property
     def route(self) -> Answerer:

@@ -29,8 +29,21 @@ from curtilage.client.chat.openai_fields import (
     USED,
     sayable,
 )
-from curtilage.client.chat.options import ROUTING_FIELDS, flag, integer, options_from
-from curtilage.client.chat.query import ROLES, Message, Query, Settings
+from curtilage.client.chat.openai_tools import (
+    Calls,
+    choice_of,
+    format_of,
+    tools_of,
+    unique,
+)
+from curtilage.client.chat.options import (
+    ROUTING_FIELDS,
+    RoutingOptions,
+    flag,
+    integer,
+    options_from,
+)
+from curtilage.client.chat.query import ROLES, Message, Query, Settings, ToolCall
 from curtilage.client.errors import (
     ModelNotFoundError,
     TooLargeError,
@@ -96,14 +109,15 @@ def turns_of(value: object) -> tuple[tuple[Message, ...], tuple[Other, ...]]:
         )
     messages: list[Message] = []
     others: list[Other] = []
+    calls = Calls()
     for index, each in enumerate(given):
-        message, found = _message(index, each)
+        message, found = _message(index, each, calls)
         messages.append(message)
         others += found
     return tuple(messages), tuple(others)
 
 
-def _message(index: int, value: object) -> tuple[Message, list[Other]]:
+def _message(index: int, value: object, calls: Calls) -> tuple[Message, list[Other]]:
     param = f"messages[{index}]"
     if not isinstance(value, dict):
         raise UsageError(f"{param} must be an object", param=param)
@@ -115,9 +129,48 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
         raise UsageError(f"{param}.name must be a string", param=f"{param}.name")
     refusal = message.get("refusal") if role == ASSISTANT else None
     spoken = {"refusal"} if isinstance(refusal, str) else set[str]()
-    # Tool calls and other fields of a message contain text that is not inspected.
-    # Answers that are sent back as turns have such fields, but empty.
-    others = [
+    called, result_of = _calls(message, role, calls, param)
+    spoken |= {"tool_calls"} if called else set()
+    spoken |= {"tool_call_id"} if result_of else set()
+    others = _others(message, index, role, spoken)
+    content = message.get("content")
+    text, parts = "", list[Other]()
+    # OpenAI's answers with tool calls or a refusal have no content, and are sent back
+    # as turns like that.
+    if content is not None or not (others or role == ASSISTANT):
+        text, parts = _content(index, role, content)
+    if isinstance(refusal, str) and refusal:
+        text = f"{text}\n{refusal}" if text else refusal
+    if role == ASSISTANT:
+        text = without_notes(text)
+    turn = Message(
+        role=role, content=text, name=name, calls=called, result_of=result_of
+    )
+    return turn, [*others, *parts]
+
+
+def _calls(
+    message: JsonObject, role: str, calls: Calls, param: str
+) -> tuple[tuple[ToolCall, ...], int | None]:
+    """Return the calls of an assistant's turn, or the call that a tool's answers."""
+    called: tuple[ToolCall, ...] = ()
+    result_of = None
+    if role == ASSISTANT and (asked := message.get("tool_calls")):
+        called = calls.of_turn(asked, f"{param}.tool_calls")
+    if role == TOOL and (answered := message.get("tool_call_id")) is not None:
+        result_of = calls.result(answered, f"{param}.tool_call_id")
+    return called, result_of
+
+
+def _others(
+    message: JsonObject, index: int, role: str, spoken: set[str]
+) -> list[Other]:
+    """Return the fields of a message that are neither read nor dropped.
+
+    They contain text that is not inspected. Answers that are sent back as turns have
+    such fields, but empty.
+    """
+    return [
         Other(
             where=Where(
                 message=index,
@@ -131,17 +184,6 @@ def _message(index: int, value: object) -> tuple[Message, list[Other]]:
         if key not in {"role", "name", "content"} | spoken | DROPPED_IN_MESSAGES
         and held not in (None, "", [], {})
     ]
-    content = message.get("content")
-    text, parts = "", list[Other]()
-    # OpenAI's answers with tool calls or a refusal have no content, and are sent back
-    # as turns like that.
-    if content is not None or not (others or role == ASSISTANT):
-        text, parts = _content(index, role, content)
-    if isinstance(refusal, str) and refusal:
-        text = f"{text}\n{refusal}" if text else refusal
-    if role == ASSISTANT:
-        text = without_notes(text)
-    return Message(role=role, content=text, name=name), [*others, *parts]
 
 
 def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
@@ -181,12 +223,17 @@ def _content(index: int, role: str, value: object) -> tuple[str, list[Other]]:
 
 
 ASSISTANT: Final = "assistant"
+TOOL: Final = "tool"
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_TOKENS: Final = 32768
 MAX_STOPS: Final = 4
+MAX_ANSWERS: Final = 4
+MAX_TOPS: Final = 20
 
 OPTIONS: Final = frozenset(
-    {"max_tokens", "temperature", "top_p", "seed", "stop", "logprobs"}
+    {"max_tokens", "temperature", "top_p", "seed", "stop", "logprobs", "top_logprobs"}
+    | {"n", "presence_penalty", "frequency_penalty"}
+    | {"tools", "tool_choice", "parallel_tool_calls", "response_format"}
 )
 
 
@@ -229,9 +276,9 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     routing = request.get("curtilage")
     if routing is not None and not isinstance(routing, dict):
         raise UsageError("curtilage must be an object", param="curtilage")
-    query = Query(
-        messages=messages,
-        settings=_settings(request),
+    query = _query(
+        request,
+        messages,
         stream=stream,
         options=options_from(cast("JsonObject", routing or {})),
     )
@@ -328,9 +375,9 @@ def query_from(
         for name, value in options.items()
         if name in OPTIONS
     }
-    return Query(
-        messages=parsed,
-        settings=_settings(request),
+    return _query(
+        request,
+        parsed,
         stream=stream,
         opaque=tuple(other.where for other in others),
         options=options_from(
@@ -343,7 +390,7 @@ def _parse_object(body: bytes) -> JsonObject:
     if len(body) > MAX_REQUEST_BYTES:
         raise TooLargeError(f"the request is larger than {MAX_REQUEST_BYTES} bytes")
     try:
-        value: object = json.loads(body, object_pairs_hook=_unique)
+        value: object = json.loads(body, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         value = None  # reported below: the parser's error contains the whole body
     if not isinstance(value, dict):
@@ -351,13 +398,27 @@ def _parse_object(body: bytes) -> JsonObject:
     return cast("JsonObject", value)
 
 
-def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
-    # RFC 8259, section 4: parsers differ in which of two equal names they use. The
-    # inspected text must be the one that any later parser would use.
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("duplicate key")
-    return found
+def _query(
+    request: JsonObject,
+    messages: tuple[Message, ...],
+    *,
+    stream: bool,
+    options: RoutingOptions,
+    opaque: tuple[Where, ...] = (),
+) -> Query:
+    tools = tools_of(request.get("tools"))
+    parallel = request.get("parallel_tool_calls")
+    return Query(
+        messages=messages,
+        settings=_settings(request),
+        stream=stream,
+        tools=tools,
+        tool_choice=choice_of(request.get("tool_choice"), tools),
+        parallel_tool_calls=parallel is None or flag("parallel_tool_calls", parallel),
+        response_format=format_of(request.get("response_format")),
+        opaque=opaque,
+        options=options,
+    )
 
 
 def _settings(request: JsonObject) -> Settings:
@@ -365,13 +426,21 @@ def _settings(request: JsonObject) -> Settings:
     limit = request.get("max_completion_tokens")
     if limit is None:
         limit = request.get("max_tokens")
+    logprobs = flag("logprobs", request.get("logprobs"))
+    tops = integer("top_logprobs", request.get("top_logprobs"), 0, MAX_TOPS) or 0
+    if tops and not logprobs:
+        raise UsageError("top_logprobs needs logprobs", param="top_logprobs")
     return Settings(
         max_tokens=integer("max_tokens", limit, 1, MAX_TOKENS) or given.max_tokens,
         temperature=_number(request, "temperature", given.temperature, (0, 2)),
         top_p=_number(request, "top_p", given.top_p, (0.001, 1)),
         seed=integer("seed", request.get("seed"), 0, 2**32 - 1),
         stop=_stop(request.get("stop")),
-        logprobs=flag("logprobs", request.get("logprobs")),
+        logprobs=logprobs,
+        top_logprobs=tops,
+        n=integer("n", request.get("n"), 1, MAX_ANSWERS) or given.n,
+        presence_penalty=_number(request, "presence_penalty", 0, (-2, 2)),
+        frequency_penalty=_number(request, "frequency_penalty", 0, (-2, 2)),
     )
 
 

@@ -19,7 +19,8 @@ HEALTH_PATH: Final = "/healthz"
 
 USED: Final[Mapping[str, str]] = {
     "model": f"`{MODEL_ID}`, or left out",
-    "messages": "text: a string, or a list of parts of type `text`; a `name`",
+    "messages": "text: a string, or a list of parts of type `text`; a `name`; calls of "
+    "tools and their results",
     "max_tokens": "1 to 32768",
     "max_completion_tokens": "the same; counts where both are given",
     "temperature": "0 to 2",
@@ -29,22 +30,23 @@ USED: Final[Mapping[str, str]] = {
     "stream": "`true` or `false`",
     "stream_options": "`include_usage`",
     "logprobs": "of each token that was chosen",
+    "top_logprobs": "0 to 20; with `logprobs`",
+    "n": "1 to 4",
+    "presence_penalty": "-2 to 2",
+    "frequency_penalty": "-2 to 2",
+    "tools": "up to 128 of type `function`",
+    "tool_choice": "`none`, `auto`, `required`, or one function",
+    "parallel_tool_calls": "`true` or `false`",
+    "response_format": "of type `text`, `json_object` or `json_schema`",
     "curtilage": "how to route this request; not in OpenAI's API",
 }
 """Supported fields of a request, and their values."""
 
 # Values that change nothing. Null does that in any field.
 NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
-    "n": (1,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
     "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "top_logprobs": (0,),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
@@ -64,7 +66,6 @@ DROPPED: Final[frozenset[str]] = frozenset(
         "id",
         "message_id",
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
@@ -110,8 +111,8 @@ PARTS: Final[Mapping[str, str]] = {
 without its type, which the sender chose."""
 
 MESSAGE_FIELDS: Final[Mapping[str, str]] = {
-    "tool_calls": "tool calls",
-    "tool_call_id": "the result of a tool call",
+    "tool_calls": "tool calls in a turn that is not an assistant's",
+    "tool_call_id": "the result of a tool call in a turn that is not a tool's",
     "function_call": "a function call",
     "audio": "a sound recording",
     "refusal": "a refusal",
@@ -147,10 +148,10 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     (400, "invalid_request"): "a field has a value that is not possible; `param` names "
     "it",
     (400, "unknown_parameter"): "a field is in none of these tables; `param` names it",
-    (400, "unsupported_parameter"): "a field requests an unsupported feature (`tools`, "
-    "JSON, `n` above 1); `param` names it",
-    (400, "unsupported_content"): "a message contains a picture, a recording, a file "
-    "or a tool call; `param` names its place",
+    (400, "unsupported_parameter"): "a field requests an unsupported feature "
+    "(`logit_bias`, `functions`, a tool that is not a function); `param` names it",
+    (400, "unsupported_content"): "a message contains a picture, a recording or a "
+    "file; `param` names its place",
     (400, "context_length_exceeded"): "the text exceeds the model's context",
     (400, "malformed_http"): "the request is not well-formed HTTP",
     (401, "invalid_api_key"): "another account without the token",

@@ -6,23 +6,45 @@ nothing of detectors, policy rules or networks.
 
 Numbers are no leaves: a random seed looks like a telephone number, and a part of one
 like nothing. So a number is never sent as written: a seed is sent as a keyed digest,
-and all others are rounded to one of a few values.
+and all others are rounded to one of a few values. A number inside JSON is read like a
+text. The id of a tool call is not sent: its position in the conversation replaces it.
 """
 
 import hmac
 import json
+import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from curtilage.client.chat.document import Document
 from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.chat.payload import Payload
+from curtilage.client.chat.turns import (
+    MESSAGE_TOKENS,
+    PROMPTS,
+    ROLES,
+    Message,
+    Request,
+    Settings,
+    ToolCall,
+)
 from curtilage.policy.decision.findings import Where
 
-PROMPTS = frozenset({"system", "developer"})
-ROLES = PROMPTS | {"user", "assistant", "tool"}
+__all__ = [
+    "MESSAGE_TOKENS",
+    "PROMPTS",
+    "ROLES",
+    "Leaf",
+    "Message",
+    "Query",
+    "Settings",
+    "ToolCall",
+    "single_query",
+]
+
 # Common values for the length of an answer: round numbers, powers of two and one and a
 # half times these. Others are rounded down: an upper bound must remain one, though the
 # enclave's tokens cannot be counted here.
@@ -40,9 +62,13 @@ MAX_TOKENS_SENT: Final = tuple(
         }
     )
 )
-MESSAGE_TOKENS: Final = 8
-"""Approximate number of tokens that a model's template adds to each message."""
+# Values that are words of OpenAI's API, or the position of a call.
+_FIXED: Final = re.compile(
+    r"role=(system|developer|user|assistant|tool)|[^=]*\.type=function|"
+    r"tool_choice=(none|required)|([^=]*\.id|tool_call_id)=call_[0-9]{1,4}"
+)
 _SENT_PLACES: Final = 2
+_PENALTY_PLACES: Final = 1
 _LEAST_TOP_P: Final = 0.01
 _SEED_BYTES: Final = 4
 # Discarded with the process, so the seed of a digest cannot be guessed, and two
@@ -56,68 +82,22 @@ class Leaf:
 
     where: Where
     text: str = field(repr=False)
+    document: Document | None = None  # from which the text is read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One turn: the speaker and the text.
+class Query(Request):
+    """A whole request, ready to be inspected and then answered.
+
+    Its settings are used unchanged locally, while ``payload`` contains the values to be
+    sent.
 
     Attributes:
-        role: one of ``ROLES``.
-        content: the text.
-        name: the speaker's name as the caller gave it, or None.
-    """
-
-    role: str
-    content: str = field(repr=False)
-    name: str | None = field(default=None, repr=False)
-
-    def encoded(self) -> bytes:
-        """Return a unique encoding of the turn, for a keyed digest."""
-        parts = (self.role, self.name or "", self.content)
-        # Lone surrogates have no UTF-8 form, and such a query is kept local anyway.
-        encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
-        return b"".join(len(part).to_bytes(8, "big") + part for part in encoded)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Sampling settings and limits; the caller's numbers, already validated.
-
-    Attributes:
-        max_tokens: upper bound of the answer's length, at least 1.
-        temperature: 0 (greedy) to 2.
-        top_p: above 0, at most 1.
-        seed: None: a random one.
-        stop: strings that end the answer; content, so inspected too.
-        logprobs: report the log-probability of each token.
-    """
-
-    max_tokens: int = 512
-    temperature: float = 0.7
-    top_p: float = 0.95
-    seed: int | None = None
-    stop: tuple[str, ...] = field(default=(), repr=False)
-    logprobs: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """A whole conversation, ready to be inspected and then answered.
-
-    Attributes:
-        messages: the turns, oldest first.
-        settings: sampling and limits, as the caller gave them; used unchanged
-            locally, while ``payload`` contains the values to be sent.
-        stream: whether the caller wants the answer token by token.
         opaque: places of parts that are not text (images, audio, files);
             each becomes ``uncertain.attachment`` and keeps the query local.
         options: its routing options; never sent.
     """
 
-    messages: tuple[Message, ...]
-    settings: Settings = field(default_factory=Settings)
-    stream: bool = False
     opaque: tuple[Where, ...] = ()
     options: RoutingOptions = field(default_factory=RoutingOptions)
     _payload: Payload | None = field(
@@ -127,25 +107,21 @@ class Query:
     def __post_init__(self) -> None:
         """Copy the turns: a list could change between two readings."""
         object.__setattr__(self, "messages", tuple(self.messages))
+        object.__setattr__(self, "tools", tuple(self.tools))
         object.__setattr__(self, "opaque", tuple(self.opaque))
 
     def leaves(self) -> Iterator[Leaf]:
         """Yield every text that the payload contains, with its place."""
-        for index, message in enumerate(self.messages):
-            yield _leaf(index, message.role, "content", message.content)
-            if message.name is not None:
-                yield _leaf(index, message.role, "name", message.name)
         last = max(len(self.messages) - 1, 0)
-        for number, text in enumerate(self.settings.stop):
-            yield _leaf(last, "user", f"stop[{number}]", text)
-
-    @property
-    def text_bytes(self) -> int:
-        """Length of its turns in bytes, for code that must not read them."""
-        texts = (
-            each.content.encode("utf-8", "surrogatepass") for each in self.messages
-        )
-        return sum(map(len, texts))
+        for name, held in self.conversation().items():
+            if name != "messages":
+                role = "user" if name == "stop" else "system"
+                for path, said in _said(held, name):
+                    yield _leaf(last, role, path, said)
+                continue
+            for index, turn in enumerate(cast("list[object]", held)):
+                for path, said in _said(turn, ""):
+                    yield _leaf(index, self.messages[index].role, path, said)
 
     def payload(self) -> Payload:
         """Return the bytes to be sealed, encoded at the first call and cached.
@@ -167,21 +143,21 @@ class Query:
         settings = self.settings
         rung = max(bisect_right(MAX_TOKENS_SENT, settings.max_tokens) - 1, 0)
         body: dict[str, object] = {
-            "messages": [
-                {"role": each.role}
-                | ({} if each.name is None else {"name": each.name})
-                | {"content": each.content}
-                for each in self.messages
-            ],
+            **self.conversation(),
             "max_tokens": MAX_TOKENS_SENT[rung],
             "temperature": abs(round(float(settings.temperature), _SENT_PLACES)),
             "top_p": max(round(float(settings.top_p), _SENT_PLACES), _LEAST_TOP_P),
             "stream": self.stream,
         }
-        if settings.stop:
-            body["stop"] = list(settings.stop)
         if settings.logprobs:
             body["logprobs"] = True
+        coarse = {
+            "top_logprobs": settings.top_logprobs,
+            "n": settings.n if settings.n > 1 else 0,
+            "presence_penalty": round(settings.presence_penalty, _PENALTY_PLACES),
+            "frequency_penalty": round(settings.frequency_penalty, _PENALTY_PLACES),
+        }
+        body |= {name: number for name, number in coarse.items() if number}
         if settings.seed is not None:
             # Covers the rest as well: an application's constant seed would otherwise
             # link all its questions.
@@ -195,12 +171,31 @@ class Query:
         return self.payload().digest
 
 
+def _said(held: object, path: str) -> Iterator[tuple[str, str | Document]]:
+    """Yield every text in a part of a request, with its path."""
+    if isinstance(held, dict):
+        for key, each in cast("dict[str, object]", held).items():
+            yield from _said(each, f"{path}.{key}" if path else key)
+    elif isinstance(held, list):
+        for number, each in enumerate(cast("list[object]", held)):
+            yield from _said(each, f"{path}[{number}]")
+    elif isinstance(held, Document) or (
+        isinstance(held, str) and not _FIXED.fullmatch(f"{path}={held}")
+    ):
+        yield path, held
+
+
 def _encoded(body: dict[str, object]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(
+        body, ensure_ascii=False, separators=(",", ":"), default=Document.plain
+    ).encode()
 
 
-def _leaf(index: int, role: str, json_path: str, text: str) -> Leaf:
-    return Leaf(where=Where(message=index, role=role, json_path=json_path), text=text)
+def _leaf(index: int, role: str, json_path: str, said: str | Document) -> Leaf:
+    where = Where(message=index, role=role, json_path=json_path)
+    if isinstance(said, str):
+        return Leaf(where=where, text=said)
+    return Leaf(where=where, text=said.text(), document=said)
 
 
 def single_query(text: str) -> Query:

@@ -80,7 +80,7 @@ class KeptContents:
         """
         new = self._content_of(query, found, memory)
         if apart:
-            new.kept.discard(self._digests.turn(query.messages[-1].content))
+            new.kept.discard(self._digests.turn(query.messages[-1].said))
         # Kept for its own content, it is a new conversation, unless they share turns.
         joined = [
             content
@@ -119,7 +119,7 @@ class KeptContents:
     ) -> bool:
         if self._digests.whole(query) in content.first:
             return False  # repeated, not continued
-        turns = [self._digests.turn(each.content) for each in query.messages]
+        turns = [self._digests.turn(each.said) for each in query.messages]
         if not content.kept.isdisjoint(turns):
             return True
         shared = not content.turns.isdisjoint(turns)
@@ -141,7 +141,8 @@ class KeptContents:
         self, query: Query, found: Found, new: Collection[int], content: Content
     ) -> bool:
         """Return whether the new text may be about the kept content."""
-        words = set(self._asked_in("\n".join(query.settings.stop)))
+        beyond = (*query.settings.stop, *(each.text() for each in query.tools))
+        words = set(self._asked_in("\n".join(beyond)))
         # Places and dates occur in many harmless questions; any other finding may be
         # the earlier one under another name.
         if found.repeats_in(new):
@@ -154,10 +155,10 @@ class KeptContents:
             else:
                 # In any role: a summary in another language shares no word with its
                 # source.
-                alone = is_everyday(message.content, self._languages)
+                alone = is_everyday(message.said, self._languages)
             if not alone:
                 return True
-            words |= self._asked_in(f"{message.name or ''}\n{message.content}")
+            words |= self._asked_in(f"{message.name or ''}\n{message.said}")
         return not content.words.isdisjoint(self._digests.words(words))
 
     def _words_of(self, text: str) -> frozenset[str]:
@@ -192,8 +193,8 @@ class KeptContents:
         )
         learned = self._words_of("\n".join(query.settings.stop)) | found.classes
         for index, message in enumerate(query.messages):
-            turn = self._digests.turn(message.content)
-            words = self._words_of(message.content)
+            turn = self._digests.turn(message.said)
+            words = self._words_of(message.said)
             if message.role in PROMPTS:
                 # An application sends the same one with every question, and it is
                 # inspected each time. Its words count if something is found in it.

@@ -57,6 +57,7 @@ BOUNDARY: Final[Mapping[str, str]] = {
         for why, said in {
             NotPossible.NO_QUESTION: "it does not end with one",
             NotPossible.ATTACHMENT: "it has parts that are not text",
+            NotPossible.NOT_PLAIN: "it has tools, a format or several answers",
             NotPossible.STOP_STRING: "its stop strings contain words",
             NotPossible.CURRENT_TURN: "something is found in it",
             NotPossible.LANGUAGE: "not all of it is in English",
@@ -177,6 +178,8 @@ def _obstacle(  # noqa: PLR0911 - one reason each
     # Parts other than text were not inspected, and the text may refer to them.
     if query.opaque:
         return NotPossible.ATTACHMENT
+    if not query.is_plain:
+        return NotPossible.NOT_PLAIN
     if any(map(_WORD.search, query.settings.stop)):
         return NotPossible.STOP_STRING
     if taint[-1] is RoutingClass.RESTRICTED:

@@ -315,7 +315,7 @@ class PinnedConversations:
         _, memory = self._caller()
         _note(memory.asked, whole)
         for message in query.messages if self._by_message else ():
-            _note(memory.free, self._digests.turn(message.content))
+            _note(memory.free, self._digests.turn(message.said))
 
     def leaves(
         self, sealed: Query, routing_class: RoutingClass = RoutingClass.CONFIDENTIAL
@@ -323,7 +323,7 @@ class PinnedConversations:
         """Remember the turns about to be sealed as sent."""
         _, memory = self._caller()
         for message in sealed.messages if self._by_message else ():
-            self._let_go(message.content, routing_class, memory)
+            self._let_go(message.said, routing_class, memory)
 
     def _caller(self) -> tuple[bytes | None, Memory]:
         """Return the caller of this task, and its known conversations.
@@ -372,7 +372,7 @@ class PinnedConversations:
             RoutingClass.RESTRICTED
             if found.repeats_in({index})
             else memory.left.get(
-                self._digests.turn(message.content),
+                self._digests.turn(message.said),
                 # The current question is new; it is judged by itself.
                 RoutingClass.PUBLIC if index == last else RoutingClass.RESTRICTED,
             )
@@ -395,7 +395,7 @@ class PinnedConversations:
         if not here and query.messages and self._by_message:
             _note(memory.free, turn)
             if left:
-                asked = self._digests.turn(query.messages[-1].content)
+                asked = self._digests.turn(query.messages[-1].said)
                 of = memory.left.get(asked, RoutingClass.CONFIDENTIAL)
                 self._let_go(text, of, memory)
         if here and self._contents is not None and caller is not None:

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from curtilage.client.chat.answer import Answer, Delta, Finished, Provenance
+from curtilage.client.chat.answer import (
+    Answer,
+    Called,
+    Choice,
+    Delta,
+    Finished,
+    Logprobs,
+    Provenance,
+)
 from curtilage.client.chat.openai_chat import JsonObject
 from curtilage.client.errors import (
     BlockedError,
@@ -24,25 +32,50 @@ from curtilage.client.errors import (
 )
 
 TOO_MANY: Final = 429
+_ID_CHARS: Final = 24
 SERVER_ERROR: Final = 500
 
 
 def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonObject:
     """Create a ``chat.completion`` object."""
-    choice: JsonObject = {
-        "index": 0,
-        "message": {"role": "assistant", "content": answer.text, "refusal": None},
-        "logprobs": _logprobs(answer.logprobs),
-        "finish_reason": answer.finished.finish_reason,
-    }
+    choices: list[JsonObject] = [
+        {
+            "index": number,
+            "message": _message(choice, answer_id, number),
+            "logprobs": _logprobs(choice.logprobs, choice.tops),
+            "finish_reason": choice.finish_reason,
+        }
+        for number, choice in enumerate(answer.choices)
+    ]
     return {
         "id": answer_id,
         "object": "chat.completion",
         "created": created,
         **_answerer(answer.provenance),
-        "choices": [choice],
+        "choices": choices,
         "usage": _usage(answer.finished),
         **_final_fields(answer.finished),
+    }
+
+
+def _message(choice: Choice, answer_id: str, number: int) -> JsonObject:
+    calls = [_call(each, answer_id, number) for each in choice.calls]
+    return {
+        "role": "assistant",
+        "content": choice.text or (None if calls else ""),
+        "refusal": None,
+        **({"tool_calls": calls} if calls else {}),
+    }
+
+
+def _call(call: Called, answer_id: str, choice: int) -> JsonObject:
+    # Unique among all answers, as a conversation may contain many calls; its end, since
+    # OpenAI's servers accept 40 characters.
+    unique = answer_id[-_ID_CHARS:]
+    return {
+        "id": f"call_{unique}_{choice}_{call.index}",
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
     }
 
 
@@ -54,31 +87,47 @@ class ChunkBuilder:
         answer_id: the id that all chunks share.
         created: Unix time, seconds.
         provenance: of the answer.
+        n: number of answers.
     """
 
     answer_id: str
     created: int
     provenance: Provenance
+    n: int = 1
 
     def first(self) -> bytes:
-        """Return the event with the role and the provenance.
+        """Return the event of each answer with the role, and with the provenance.
 
         The provenance is repeated here because the headers may have been sent before
         it was known.
         """
         start: JsonObject = {"role": "assistant", "content": ""}
         said = provenance_fields(self.provenance)
-        return self._event(start, None, (), curtilage=said)
+        return b"".join(
+            self._event(start, choice=number, extra={"curtilage": said})
+            for number in range(self.n)
+        )
 
     def piece(self, delta: Delta) -> bytes:
         """Return the event of one piece."""
-        return self._event({"content": delta.text}, None, delta.logprobs)
+        said: JsonObject = {}
+        if delta.text or not delta.calls:
+            said["content"] = delta.text
+        if delta.calls:
+            said["tool_calls"] = [
+                {"index": each.index, **_call(each, self.answer_id, delta.choice)}
+                for each in delta.calls
+            ]
+        logprobs = _logprobs(delta.logprobs, delta.tops)
+        return self._event(said, choice=delta.choice, logprobs=logprobs)
 
     def last(self, finished: Finished, *, include_usage: bool) -> Iterator[bytes]:
         """Yield the final events of a complete stream."""
         # Only known now; the headers were sent long ago.
         final = _final_fields(finished)
-        yield self._event({}, finished.finish_reason, (), **final)
+        reasons = (finished.finish_reason, *finished.others)
+        for number, reason in enumerate(reasons):
+            yield self._event({}, choice=number, finish_reason=reason, extra=final)
         if include_usage:
             yield sse({**self._head(), "choices": [], "usage": _usage(finished)})
         yield b"data: [DONE]\n\n"
@@ -86,17 +135,19 @@ class ChunkBuilder:
     def _event(
         self,
         delta: JsonObject,
-        finish_reason: str | None,
-        logprobs: tuple[tuple[str, float], ...],
-        **extra: object,
+        *,
+        choice: int,
+        logprobs: JsonObject | None = None,
+        finish_reason: str | None = None,
+        extra: JsonObject | None = None,
     ) -> bytes:
-        choice: JsonObject = {
-            "index": 0,
+        one: JsonObject = {
+            "index": choice,
             "delta": delta,
-            "logprobs": _logprobs(logprobs),
+            "logprobs": logprobs,
             "finish_reason": finish_reason,
         }
-        return sse({**self._head(), "choices": [choice], **extra})
+        return sse({**self._head(), "choices": [one], **(extra or {})})
 
     def _head(self) -> JsonObject:
         return {
@@ -206,21 +257,23 @@ def _answerer(provenance: Provenance) -> JsonObject:
     return {"model": provenance.model, "system_fingerprint": fingerprint(provenance)}
 
 
-def _logprobs(pairs: tuple[tuple[str, float], ...]) -> JsonObject | None:
+def _logprobs(pairs: Logprobs, tops: tuple[Logprobs, ...]) -> JsonObject | None:
     if not pairs:
         return None
     return {
         "content": [
-            {
-                "token": token,
-                "logprob": value,
-                "bytes": list(token.encode()),
-                "top_logprobs": [],
-            }
-            for token, value in pairs
+            {**_token(*pair), "top_logprobs": [_token(*each) for each in top]}
+            for pair, top in zip(pairs, tops or ((),) * len(pairs), strict=True)
         ],
         "refusal": None,
     }
+
+
+def _token(token: str, value: float) -> JsonObject:
+    # Part of a character has no text, and its bytes are not known here.
+    whole = "\ufffd" not in token
+    known = list(token.encode()) if whole else None
+    return {"token": token, "logprob": value, "bytes": known}
 
 
 def _final_fields(finished: Finished) -> JsonObject:

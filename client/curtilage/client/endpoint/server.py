@@ -513,6 +513,7 @@ async def _streamed(
                         answer_id=stream.id,
                         created=_unix_now(),
                         provenance=stream.provenance,
+                        n=chat.query.settings.n,
                     )
                     await response.write(chunks.first())
                 if isinstance(event, Delta) and chunks is not None:

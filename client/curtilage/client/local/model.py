@@ -6,15 +6,24 @@ digest, no query is answered, and no other model replaces it.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self, cast
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished, TokenSignal
-from curtilage.client.chat.query import Query
+from curtilage.client.chat.answer import (
+    AnswerEvent,
+    Delta,
+    Finished,
+    TokenSignal,
+)
+from curtilage.client.chat.answer import Called as AnswerCall
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.turns import id_of
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME
@@ -43,9 +52,17 @@ from curtilage.inference.protocol import (
     Done,
     Engine,
     EngineInfo,
+    Event,
     GenerateRequest,
+    JsonObject,
+    JsonSchema,
+    NamedTool,
+    ResponseFormat,
     Started,
     Token,
+    Tool,
+    ToolCall,
+    ToolChoice,
 )
 from curtilage.inference.sampling import SamplingSettings
 
@@ -473,19 +490,19 @@ class LocalModel:
         # The turn is taken first and released last: this answer is stopped before the
         # next question reaches the engine.
         try:
-            async with (
-                self._turns.turn(_cost(query)),
-                aclosing(engine.generate(_request(query, signals))) as events,
-            ):
-                prompt_tokens = 0
-                async for event in events:
-                    if isinstance(event, Started):
-                        prompt_tokens = event.prompt_tokens
-                    elif isinstance(event, Done):
-                        yield _finished(event)
-                    elif delta := _delta(event, query.settings.logprobs):
-                        yield replace(delta, prompt_tokens=prompt_tokens)
-                        prompt_tokens = 0  # only with the first piece
+            async with self._turns.turn(_cost(query)):
+                ended: list[Finished] = []
+                for choice in range(query.settings.n):
+                    request = _request(query, signals, choice)
+                    async with aclosing(engine.generate(request)) as events:
+                        async for each in _answer(events, query, choice):
+                            if isinstance(each, Finished):
+                                ended.append(each)
+                            else:
+                                yield each
+                # Without an end an answer is not complete, and nor are several.
+                if len(ended) == query.settings.n:
+                    yield _joined(ended)
         except TurnRefusedError:
             raise LocalModelBusyError(
                 "too many queries wait for the local model"
@@ -586,38 +603,131 @@ def _sequences(verified: VerifiedModel, tokens: int, asked: int | None) -> int:
 
 def _cost(query: Query) -> int:
     """Return approximately how many tokens the model will read and write."""
-    read = sum(len(message.content) for message in query.messages)
+    read = sum(len(message.said) for message in query.messages)
     return query.settings.max_tokens + read // CHARS_PER_TOKEN
 
 
-def _request(query: Query, signals: bool) -> GenerateRequest:
+def _request(query: Query, signals: bool, choice: int) -> GenerateRequest:
     settings = query.settings
+    seed = settings.seed
     return GenerateRequest(
-        messages=tuple(
-            ChatMessage(role=message.role, content=message.content)
-            for message in query.messages
-        ),
+        messages=tuple(map(_message, query.messages)),
         settings=SamplingSettings(
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
             top_p=settings.top_p,
-            seed=settings.seed,
+            # Several answers from one seed would be one.
+            seed=seed if seed is None else seed + choice,
             stop=settings.stop,
             logprobs=settings.logprobs,
+            top_logprobs=settings.top_logprobs,
+            presence_penalty=settings.presence_penalty,
+            frequency_penalty=settings.frequency_penalty,
             margins=signals,
+        ),
+        tools=tuple(map(_tool, query.tools)),
+        tool_choice=_tool_choice(query.tool_choice),
+        parallel_tool_calls=query.parallel_tool_calls,
+        response_format=_response_format(query.response_format),
+    )
+
+
+def _message(message: Message) -> ChatMessage:
+    """Translate; a speaker's name is dropped, as no template reads it."""
+    return ChatMessage(
+        role=message.role,
+        content=message.content,
+        tool_calls=tuple(
+            ToolCall(
+                id=id_of(each.number),
+                name=each.name,
+                arguments=each.arguments.encoded,
+            )
+            for each in message.calls
+        ),
+        tool_call_id="" if message.result_of is None else id_of(message.result_of),
+    )
+
+
+def _tool(definition: Document) -> Tool:
+    given = cast("dict[str, Any]", definition.value())
+    schema = given.get("parameters")
+    return Tool(
+        name=given["name"],
+        description=given.get("description", ""),
+        strict=given.get("strict", False),
+        **(
+            {}
+            if schema is None
+            else {"parameters": json.dumps(schema, ensure_ascii=False)}
         ),
     )
 
 
-def _delta(token: Token | Called, logprobs: bool) -> Delta | None:
-    if isinstance(token, Called):
-        raise LocalModelFailedError(NOT_OFFERED)
+def _tool_choice(choice: str) -> ToolChoice:
+    match choice:
+        case "none" | "auto" | "required":
+            return choice
+        case _:
+            return NamedTool(name=choice)
+
+
+def _response_format(wanted: Document | None) -> ResponseFormat | None:
+    if wanted is None:
+        return None
+    given = cast("dict[str, Any]", wanted.value())
+    described = given.get("json_schema")
+    if described is None:
+        return JsonObject()
+    return JsonSchema(
+        name=described["name"],
+        description=described.get("description", ""),
+        schema=json.dumps(described.get("schema", {}), ensure_ascii=False),
+        strict=described.get("strict", False),
+    )
+
+
+async def _answer(
+    events: AsyncGenerator[Event], query: Query, choice: int
+) -> AsyncGenerator[AnswerEvent]:
+    """Translate one answer of the engine.
+
+    Raises:
+        LocalModelFailedError: it was stopped, or called a tool that was not offered.
+    """
+    prompt_tokens = 0
+    tools = () if query.tool_choice == "none" else query.tools
+    offered = {cast("dict[str, Any]", each.value())["name"] for each in tools}
+    async for event in events:
+        match event:
+            case Started():
+                prompt_tokens = event.prompt_tokens
+            case Done():
+                yield _finished(event)
+            case Called(call=call):
+                if call.name not in offered:
+                    raise LocalModelFailedError(NOT_OFFERED)
+                called = AnswerCall(
+                    index=event.index, name=call.name, arguments=call.arguments
+                )
+                yield Delta(text="", choice=choice, calls=(called,))
+            case Token():
+                if delta := _delta(event, query.settings.logprobs):
+                    yield replace(delta, choice=choice, prompt_tokens=prompt_tokens)
+                    prompt_tokens = 0  # only with the first piece
+
+
+def _delta(token: Token, logprobs: bool) -> Delta | None:
     if token.logprob is None:
         return Delta(text=token.text) if token.text else None
     sure = token.logprob
+    top = tuple(
+        (each.data.decode("utf-8", "replace"), each.logprob) for each in token.top
+    )
     return Delta(
         text=token.text,
         logprobs=((token.text, sure),) if logprobs else (),
+        tops=(top,) if logprobs and top else (),
         signals=()
         if token.margin is None
         else (TokenSignal(logprob=sure, margin=token.margin),),
@@ -628,12 +738,20 @@ def _finished(done: Done) -> Finished:
     if done.finish == "cancelled":
         # Only closing the iterator cancels an answer here.
         raise LocalModelFailedError("the local model was stopped")
-    if done.finish == "tool_calls":
-        raise LocalModelFailedError(NOT_OFFERED)
     return Finished(
         finish_reason=done.finish,
         prompt_tokens=done.usage.prompt_tokens,
         completion_tokens=done.usage.completion_tokens,
+    )
+
+
+def _joined(ended: list[Finished]) -> Finished:
+    """Return the end of several answers to one question, which is counted once."""
+    first, *others = ended
+    return replace(
+        first,
+        completion_tokens=sum(each.completion_tokens for each in ended),
+        others=tuple(each.finish_reason for each in others),
     )
 
 

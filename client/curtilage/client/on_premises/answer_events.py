@@ -9,9 +9,16 @@ required. Errors contain nothing of it.
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final, NoReturn, cast
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import (
+    AnswerEvent,
+    Called,
+    Delta,
+    Finished,
+    Logprobs,
+)
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import OnPremisesUnavailableError
 from curtilage.client.on_premises.reasons import OnPremisesFailure
@@ -20,7 +27,11 @@ MAX_EVENT_BYTES: Final = 256 * 1024
 """Of one event: a token has some hundred bytes, its log-probability as many."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 DONE: Final = b"[DONE]"
-FINISH_REASONS: Final = frozenset({"stop", "length"})
+FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls"})
+MAX_CALLS: Final = 128
+"""Of one answer."""
+MAX_CALL_BYTES: Final = 8 * 1024 * 1024
+MAX_TOPS: Final = 64
 LEAST_LOGPROB: Final = -1_000_000
 _MAX_TOKENS: Final = 1 << 31
 
@@ -31,23 +42,35 @@ _THOUGHTS: Final = ("reasoning_content", "reasoning")
 """Field for the model's reasoning before its answer, which is not shown."""
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call of which pieces have arrived."""
+
+    name: str = field(default="", repr=False)
+    arguments: list[str] = field(default_factory=list[str], repr=False)
+
+
 class ChatReader:
     """Turns the chunks of one answer into events.
 
     Args:
         logprobs: whether log-probabilities were requested.
+        n: number of answers that were requested.
 
     Attributes:
         texts: number of events with text so far, of the answer or of the reasoning:
             only these show that the model is still writing.
     """
 
-    def __init__(self, *, logprobs: bool) -> None:
+    def __init__(self, *, logprobs: bool, n: int = 1) -> None:
         self._logprobs = logprobs
+        self._n = n
         self._events = EventParser(_broken, most_bytes=MAX_EVENT_BYTES)
         self._read_bytes = 0
-        self._finish: str | None = None
+        self._finish: dict[int, str] = {}
         self._counts = (0, 0)
+        self._calls: dict[tuple[int, int], _Call] = {}
+        self._call_bytes = 0
         self.texts = 0
 
     def push(self, data: bytes) -> Iterator[tuple[AnswerEvent, ...]]:
@@ -68,15 +91,17 @@ class ChatReader:
 
     def _said(self, data: bytes) -> tuple[AnswerEvent, ...]:
         if data == DONE:
-            # Without a finish reason, the answer is incomplete in spite of the mark.
-            if self._finish is None:
+            # Without a finish reason, an answer is incomplete in spite of the mark.
+            if len(self._finish) < self._n:
                 raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
             prompt, completion = self._counts
+            first, *others = (self._finish[number] for number in range(self._n))
             return (
                 Finished(
-                    finish_reason=self._finish,
+                    finish_reason=first,
                     prompt_tokens=prompt,
                     completion_tokens=completion,
+                    others=tuple(others),
                 ),
             )
         chunk = _object(_parsed(data))
@@ -93,49 +118,107 @@ class ChatReader:
         choices = chunk.get("choices")
         if choices is None or choices == []:
             return ()
-        # One answer was requested. A second one would be mixed into it.
-        if not isinstance(choices, list) or len(cast("list[object]", choices)) != 1:
+        listed = cast("list[object]", choices) if isinstance(choices, list) else []
+        if not 0 < len(listed) <= self._n:
             raise _broken()
-        return self._choice(_object(cast("list[object]", choices)[0]))
+        each = map(_object, listed)
+        return tuple(event for choice in each for event in self._choice(choice))
 
     def _choice(self, choice: JsonObject) -> tuple[AnswerEvent, ...]:
-        if choice.get("index", 0) != 0:
+        number = _count(choice.get("index", 0))
+        # One that was not requested would be mixed into the others.
+        if number >= self._n:
             raise _broken()
         delta = choice.get("delta")
         fields = {} if delta is None else _object(delta)
         text = fields.get("content")
-        self.texts += any(map(fields.get, ("content", *_THOUGHTS)))
-        event = None if text is None or text == "" else self._delta(_text(text), choice)
+        self.texts += any(map(fields.get, ("content", "tool_calls", *_THOUGHTS)))
+        events: list[AnswerEvent] = []
+        if text is not None and text != "":
+            events.append(self._delta(_text(text), choice, number))
+        self._take_calls(fields.get("tool_calls"), number)
         finish = choice.get("finish_reason")
         if finish is not None:
-            # Any other reason ("abort", "content_filter", "tool_calls") means that a
-            # part of the answer is missing.
+            # Any other reason ("abort", "content_filter") means that a part of the
+            # answer is missing.
             if not isinstance(finish, str) or finish not in FINISH_REASONS:
                 raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
-            self._finish = finish
-        return () if event is None else (event,)
+            self._finish[number] = finish
+            calls = self._called(number)
+            if calls:
+                events.append(Delta(text="", choice=number, calls=calls))
+            elif finish == "tool_calls":
+                raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
+        return tuple(events)
 
-    def _delta(self, text: str, choice: JsonObject) -> Delta:
-        if self._finish is not None:
+    def _take_calls(self, value: object, number: int) -> None:
+        """Take pieces of calls; they are shown when they are complete."""
+        if value is None or value == []:
+            return
+        if not isinstance(value, list) or number in self._finish:
+            raise _broken()
+        for piece in map(_object, cast("list[object]", value)):
+            index = _count(piece.get("index"))
+            function = _object(piece.get("function"))
+            if index >= MAX_CALLS:
+                raise _broken()
+            call = self._calls.setdefault((number, index), _Call())
+            # Some servers repeat the name with each piece, others send null.
+            if function.get("name"):
+                call.name = _text(function["name"])
+            if function.get("arguments"):
+                text = _text(function["arguments"])
+                self._call_bytes += len(text)
+                call.arguments.append(text)
+        if self._call_bytes > MAX_CALL_BYTES:
+            raise _broken()
+
+    def _called(self, number: int) -> tuple[Called, ...]:
+        calls: list[Called] = []
+        for (choice, index), call in sorted(self._calls.items()):
+            if choice == number:
+                if not call.name:
+                    raise _broken()
+                arguments = "".join(call.arguments) or "{}"
+                calls.append(Called(index=index, name=call.name, arguments=arguments))
+        return tuple(calls)
+
+    def _delta(self, text: str, choice: JsonObject, number: int) -> Delta:
+        if number in self._finish:
             raise _broken()
         if not self._logprobs:
-            return Delta(text=text)
+            return Delta(text=text, choice=number)
         # At the first word, before anything is shown: an answer without the requested
         # log-probabilities would be incomplete.
         given = choice.get("logprobs")
         listed = None if given is None else _object(given).get("content")
         if not isinstance(listed, list) or not listed:
             raise OnPremisesUnavailableError(OnPremisesFailure.NO_LOGPROBS)
-        pairs: list[tuple[str, float]] = []
-        for each in map(_object, cast("list[object]", listed)):
-            value = each.get("logprob")
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise _broken()
-            # The least that servers send is -9999; a probability of 1 is rounded.
-            if not LEAST_LOGPROB <= value <= 1:
-                raise _broken()
-            pairs.append((_text(each.get("token")), float(value)))
-        return Delta(text=text, logprobs=tuple(pairs))
+        tokens = [*map(_object, cast("list[object]", listed))]
+        tops = tuple(_top(each.get("top_logprobs")) for each in tokens)
+        return Delta(
+            text=text,
+            logprobs=tuple(map(_pair, tokens)),
+            tops=tops if any(tops) else (),
+            choice=number,
+        )
+
+
+def _top(value: object) -> Logprobs:
+    listed = cast("list[object]", value) if isinstance(value, list) else []
+    if len(listed) > MAX_TOPS:
+        raise _broken()
+    return tuple(_pair(_object(each)) for each in listed)
+
+
+def _pair(token: JsonObject) -> tuple[str, float]:
+    value = token.get("logprob")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _broken()
+    # The least that servers send is -9999; a probability of 1 is rounded.
+    if not LEAST_LOGPROB <= value <= 1:
+        raise _broken()
+    return _text(token.get("token")), float(value)
 
 
 def _parsed(data: bytes) -> object:

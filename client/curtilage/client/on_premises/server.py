@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typing_extensions import override
 
 from curtilage.client.chat.answer import AnswerEvent, Finished
-from curtilage.client.chat.query import Query
+from curtilage.client.chat.document import Document
+from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import ChatReader
 from curtilage.client.on_premises.reasons import OnPremisesFailure
@@ -120,7 +121,7 @@ class OnPremisesServer:
             raise OnPremisesUnavailableError(OnPremisesFailure.REFUSED) from None
         presented = ServerBinding(payload=digest, server=self._settings.digest)
         self._desk.redeem(permit, presented, now_ms=self._now_ms())
-        answer = self._answer(body, logprobs=query.settings.logprobs)
+        answer = self._answer(body, query)
         clock = asyncio.get_running_loop().time
         asked, all_s = query.options, self._settings.total_s
         if asked.total_ms is not None:
@@ -153,7 +154,7 @@ class OnPremisesServer:
             await self._session.close()
             self._session = None
 
-    async def _answer(self, body: bytes, *, logprobs: bool) -> AsyncGenerator[_Said]:
+    async def _answer(self, body: bytes, query: Query) -> AsyncGenerator[_Said]:
         """Post, and yield the content of each event."""
         key = self._settings.api_key
         fields = {"Content-Type": "application/json"}
@@ -171,7 +172,8 @@ class OnPremisesServer:
             )
         try:
             _require(response)
-            chat = ChatReader(logprobs=logprobs)
+            asked = query.settings
+            chat = ChatReader(logprobs=asked.logprobs, n=asked.n)
             while True:
                 # The answer has begun: an error from here on means that it was cut.
                 with _as_failure(OnPremisesFailure.ANSWER_INCOMPLETE):
@@ -183,6 +185,11 @@ class OnPremisesServer:
                     )
                 texts = chat.texts
                 for events in chat.push(data):
+                    # A call that was not offered would be executed by a program.
+                    if not all(map(query.expects, events)):
+                        raise OnPremisesUnavailableError(
+                            OnPremisesFailure.ANSWER_BROKEN
+                        )
                     yield _Said(events, text=chat.texts > texts)
                     texts = chat.texts
         finally:
@@ -252,15 +259,10 @@ def _body(query: Query, model: str) -> bytes:
     settings = query.settings
     body: dict[str, object] = {
         "model": model,
-        "messages": [
-            {
-                # Most chat templates know only 'system'; OpenAI renamed it.
-                "role": "system" if each.role == "developer" else each.role,
-                **({} if each.name is None else {"name": each.name}),
-                "content": each.content,
-            }
-            for each in query.messages
-        ],
+        # Most chat templates know only 'system'; OpenAI renamed it.
+        **replace(
+            query, messages=tuple(map(_as_system, query.messages))
+        ).conversation(),
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
@@ -269,11 +271,22 @@ def _body(query: Query, model: str) -> bytes:
     }
     if settings.seed is not None:
         body["seed"] = settings.seed
-    if settings.stop:
-        body["stop"] = list(settings.stop)
     if settings.logprobs:
         body["logprobs"] = True
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    more = {
+        "top_logprobs": settings.top_logprobs,
+        "n": settings.n if settings.n > 1 else 0,
+        "presence_penalty": settings.presence_penalty,
+        "frequency_penalty": settings.frequency_penalty,
+    }
+    body |= {name: number for name, number in more.items() if number}
+    return json.dumps(
+        body, ensure_ascii=False, separators=(",", ":"), default=Document.plain
+    ).encode()
+
+
+def _as_system(message: Message) -> Message:
+    return replace(message, role="system") if message.role == "developer" else message
 
 
 def _require(response: aiohttp.ClientResponse) -> None:

@@ -5,12 +5,13 @@ are built here, from one source, and differ only in their stand-ins.
 """
 
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass
 from typing import Final, final
 
 from curtilage.client.chat.query import Query
 from curtilage.client.pseudonyms.replacements import Place, is_word
 from curtilage.client.pseudonyms.vault import Vault
+from curtilage.client.pseudonyms.with_texts import with_texts
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Where
 
@@ -36,8 +37,8 @@ class RewrittenText:
         self._text = text
         self._vault = vault
         self._read_as = _READ_AS if english else _READ_AS_ELSEWHERE
-        self._at = 0
-        self._outgoing = self._read = ""
+        # Of each place: where it is, what is sent there, and what is read.
+        self._places: list[tuple[Place, str, str]] = []
 
     def replace(self, place: Place, *, alone: bool = True) -> str:
         """Replace a place behind all earlier ones; return its stand-in."""
@@ -45,24 +46,28 @@ class RewrittenText:
         # this place is not inspected again.
         whom = self._vault.stand_in
         stand_in = whom(place.data_class, place.of(self._text), alone=alone)
-        kept = self._text[self._at : place.start]
-        self._outgoing += kept + stand_in
+        at = self._places[-1][0].end if self._places else 0
         # Attached to a bracket, a word of the source would be read as code.
-        before = " " if is_word(kept[-1:]) else ""
+        before = " " if is_word(self._text[at : place.start][-1:]) else ""
         after = " " if is_word(self._text[place.end : place.end + 1]) else ""
-        self._read += kept + before + self._read_as + after
-        self._at = place.end
+        self._places.append((place, stand_in, before + self._read_as + after))
         return stand_in
 
-    @property
-    def outgoing(self) -> str:
-        """The text that would be sent."""
-        return self._outgoing + self._text[self._at :]
+    def outgoing(self, start: int, end: int) -> str:
+        """Return a stretch of the text as it would be sent."""
+        return self._rewritten({at: sent for at, sent, _ in self._places}, start, end)
 
-    @property
-    def read(self) -> str:
-        """The text that the detectors inspect."""
-        return self._read + self._text[self._at :]
+    def read(self, start: int, end: int) -> str:
+        """Return a stretch of the text as the detectors inspect it."""
+        return self._rewritten({at: read for at, _, read in self._places}, start, end)
+
+    def _rewritten(self, instead: Mapping[Place, str], start: int, end: int) -> str:
+        said = ""
+        for place, each in instead.items():
+            if start <= place.start and place.end <= end:
+                said += self._text[start : place.start] + each
+                start = place.end
+        return said + self._text[start:end]
 
 
 @final
@@ -124,20 +129,8 @@ def deidentified(
     """
     return Deidentified(
         brand=_BRAND,
-        query=_with_texts(query, {at: each.outgoing for at, each in texts.items()}),
-        reading=_with_texts(query, {at: each.read for at, each in texts.items()}),
+        query=with_texts(query, {at: each.outgoing for at, each in texts.items()}),
+        reading=with_texts(query, {at: each.read for at, each in texts.items()}),
         vault=vault,
         counts=counts,
     )
-
-
-def _with_texts(query: Query, texts: Mapping[Where, str]) -> Query:
-    """Return the query with other contents; places are those of ``leaves``."""
-    contents = {
-        at.message: text for at, text in texts.items() if at.json_path == "content"
-    }
-    messages = (
-        replace(message, content=contents[index])
-        for index, message in enumerate(query.messages)
-    )
-    return replace(query, messages=tuple(messages))

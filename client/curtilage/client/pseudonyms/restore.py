@@ -17,14 +17,16 @@ code (``MY_PERSON_1``, ``$PERSON_1``, ``PERSON_1.age``, ``person_1``) it is kept
 counted.
 """
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Final, cast
 
 from typing_extensions import override
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import AnswerEvent, Called, Delta
 from curtilage.client.errors import EnclaveError
 from curtilage.client.pseudonyms.link_guard import AddressWatch, is_joined
 from curtilage.client.pseudonyms.vault import BARE_FORM, CLOSING, OPENING, TOKEN
@@ -217,7 +219,9 @@ class AnswerRestorer:
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._restorer = Restorer(values)
+        self._values = values
+        self._texts: dict[int, Restorer] = {}
+        self._ended: list[Restorer] = []
 
     def push(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
         """Yield what can be shown after one more event.
@@ -226,16 +230,51 @@ class AnswerRestorer:
             EnclaveError: the answer ends inside a token.
         """
         if isinstance(event, Delta):
-            yield from _shown(self._restorer.push(event.text))
+            choice = event.choice
+            if choice not in self._texts:
+                self._texts[choice] = Restorer(self._values)
+            yield from _shown(self._texts[choice].push(event.text), choice)
+            if event.calls:
+                yield from self._close(choice)
+                calls = tuple(map(self._called, event.calls))
+                yield Delta(text="", choice=choice, calls=calls)
             return
-        yield from _shown(self._restorer.close())
-        yield Finished(
-            finish_reason=event.finish_reason,
-            prompt_tokens=event.prompt_tokens,
-            completion_tokens=event.completion_tokens,
-            unknown_tokens=self._restorer.unknown,
-            unrestored=self._restorer.unrestored,
+        for choice in sorted(self._texts):
+            yield from self._close(choice)
+        yield replace(
+            event,
+            unknown_tokens=sum(each.unknown for each in self._ended),
+            unrestored=sum(each.unrestored for each in self._ended),
         )
+
+    def _close(self, choice: int) -> Iterator[Delta]:
+        text = self._texts.pop(choice)
+        self._ended.append(text)
+        yield from _shown(text.close(), choice)
+
+    def _called(self, call: Called) -> Called:
+        """Restore the strings of a call's arguments, which stay JSON."""
+        value = self._restored(json.loads(call.arguments))
+        arguments = json.dumps(value, ensure_ascii=False)
+        return replace(call, arguments=arguments)
+
+    def _restored(self, value: object) -> object:
+        if isinstance(value, dict):
+            given = cast("dict[str, object]", value)
+            members = {
+                cast("str", self._restored(name)): self._restored(each)
+                for name, each in given.items()
+            }
+            if len(members) < len(given):  # a name and its stand-in
+                raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
+            return members
+        if isinstance(value, list):
+            return [*map(self._restored, cast("list[object]", value))]
+        if not isinstance(value, str):
+            return value
+        restorer = Restorer(self._values)
+        self._ended.append(restorer)
+        return restorer.push(value) + restorer.close()
 
 
 def _is_cut(text: str, match: re.Match[str]) -> bool:
@@ -252,7 +291,7 @@ def _spellings(token: str) -> Iterator[str]:
         yield f"{spelled}\\_{number}"  # as Markdown escapes it
 
 
-def _shown(text: str) -> Iterator[Delta]:
+def _shown(text: str, choice: int) -> Iterator[Delta]:
     # Log-probabilities belong to the text with stand-ins, so they are dropped.
     if text:
-        yield Delta(text=text, logprobs=())
+        yield Delta(text=text, choice=choice)

@@ -40,6 +40,7 @@ from curtilage.client.pseudonyms.vault import (
     VaultError,
     kind_of,
 )
+from curtilage.client.pseudonyms.with_texts import strings_of
 from curtilage.client.pseudonyms.wording import ENGLISH, language_of
 from curtilage.policy.decision.decide import Assessment, WhatIf
 from curtilage.policy.decision.findings import Finding, Normalization, Where
@@ -118,9 +119,9 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
     values: set[tuple[str, str]] = set()
     for leaf in leaves:
         for place in places[leaf.where]:
-            # The model cannot use a stand-in in place of a speaker's name or a stop
-            # string.
-            if leaf.where.json_path != "content":
+            # The model cannot use a stand-in in place of a speaker's name, a stop
+            # string or a name that a tool knows.
+            if not _can_hold(leaf, place):
                 stop = leaf.where.json_path.startswith("stop")
                 raise CannotRewriteError(
                     Obstacle.STOP_STRING if stop else Obstacle.NOT_CONTENT
@@ -133,13 +134,23 @@ def _rewrite(query: Query, findings: Sequence[Finding], key: bytes) -> Deidentif
     # cannot be restored.
     if any(stop in each for stop in query.settings.stop for each in vault.values):
         raise CannotRewriteError(Obstacle.STOP_STRING)
-    outgoing = {at: text.outgoing for at, text in texts.items()}
     for leaf in leaves:
         _require_company(leaf.text, places[leaf.where])
-    # Last, on exactly the texts that would be sent.
-    require_gone(replaced, outgoing.values())
     counts = Counter(data_class for data_class, _ in values)
-    return deidentified(query, texts, vault, tuple(sorted(counts.items())))
+    rewritten = deidentified(query, texts, vault, tuple(sorted(counts.items())))
+    # Last, on exactly the texts that would be sent.
+    require_gone(replaced, rewritten.outgoing_texts())
+    return rewritten
+
+
+def _can_hold(leaf: Leaf, place: Place) -> bool:
+    """Return whether a stand-in can be used at a place."""
+    if leaf.document is None:
+        return leaf.where.json_path == "content"
+    return any(
+        start <= place.start and place.end <= end
+        for start, end in strings_of(leaf.document)
+    )
 
 
 def _require_company(text: str, places: Sequence[Place]) -> None:

@@ -15,10 +15,13 @@ from typing import Any, Final, cast
 from curtilage.client.chat.answer import (
     Answer,
     Answerer,
+    Called,
+    Choice,
     Finished,
     Obstacle,
     Provenance,
 )
+from curtilage.client.chat.document import Document
 from curtilage.client.chat.openai_chat import parse_completion_request
 from curtilage.client.chat.options import Mode
 from curtilage.client.chat.query import Query
@@ -121,17 +124,16 @@ def request_of(query: Query) -> bytes:
     """Encode a query as a request of OpenAI's API."""
     settings, options = query.settings, query.options
     body = {
-        "messages": [
-            {"role": each.role, "content": each.content}
-            | ({} if each.name is None else {"name": each.name})
-            for each in query.messages
-        ],
+        **query.conversation(),
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "seed": settings.seed,
-        "stop": list(settings.stop) or None,
         "logprobs": settings.logprobs,
+        "top_logprobs": settings.top_logprobs or None,
+        "n": settings.n,
+        "presence_penalty": settings.presence_penalty,
+        "frequency_penalty": settings.frequency_penalty,
         "stream": query.stream,
         # Without the consent: it was given for the data shown then, and for ten
         # minutes.
@@ -145,7 +147,8 @@ def request_of(query: Query) -> bytes:
         },
     }
     # ``surrogatepass``: JSON may contain lone surrogates, which UTF-8 cannot encode.
-    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    encoded = json.dumps(body, ensure_ascii=False, default=Document.plain)
+    return encoded.encode("utf-8", "surrogatepass")
 
 
 def query_of(request: bytes) -> Query:
@@ -173,6 +176,8 @@ def answer_of(outcome: bytes) -> Answer:
     try:
         value = cast("dict[str, Any]", json.loads(outcome))
         said: dict[str, Any] = value["provenance"]
+        ended: dict[str, Any] = dict(value["finished"])
+        ended |= {"others": tuple(ended.get("others", ()))}
         fallback, obstacle = said["fallback"], said["obstacle"]
         said |= {
             "route": Answerer(said["route"]),
@@ -183,14 +188,27 @@ def answer_of(outcome: bytes) -> Answer:
             "obstacle": None if obstacle is None else Obstacle(obstacle),
         }
         return Answer(
-            text=value["text"],
             provenance=Provenance(**said),
-            finished=Finished(**value["finished"]),
-            logprobs=_pairs(value["logprobs"]),
+            finished=Finished(**ended),
+            **_choice(value),
+            others=tuple(
+                Choice(finish_reason=each["finish_reason"], **_choice(each))
+                for each in value.get("others", ())
+            ),
             id=value["id"],
         )
     except (TypeError, LookupError) as error:
         raise ValueError("not an answer of this version") from error
+
+
+def _choice(value: dict[str, Any]) -> dict[str, Any]:
+    # An earlier version has neither calls nor alternatives.
+    return {
+        "text": value["text"],
+        "logprobs": _pairs(value["logprobs"]),
+        "tops": tuple(map(_pairs, value.get("tops", ()))),
+        "calls": tuple(Called(**each) for each in value.get("calls", ())),
+    }
 
 
 def _pairs(value: list[list[Any]]) -> tuple[tuple[Any, Any], ...]:

@@ -15,7 +15,13 @@ from typing import Final, NoReturn, cast
 
 from typing_extensions import override
 
-from curtilage.client.chat.answer import AnswerEvent, Delta, Finished
+from curtilage.client.chat.answer import (
+    AnswerEvent,
+    Called,
+    Delta,
+    Finished,
+    Logprobs,
+)
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure
@@ -25,6 +31,11 @@ from curtilage.wire.dates import parse_date
 SSE_END: Final = b"[DONE]"
 MAX_HELD_BYTES: Final = 8 * 1024 * 1024
 """Of one event or one object; thousands of times the largest answer."""
+
+FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls"})
+MAX_ANSWERS: Final = 4
+MAX_CALLS: Final = 128
+"""Of one answer."""
 
 _AROUND_BYTES: Final = 64
 """Bytes allowed for the wrapper around the evidence, `{"evidence":}`, and more."""
@@ -89,37 +100,44 @@ class EventStream(ContentReader):
             partial(EnclaveError, EnclaveFailure.ANSWER_BROKEN),
             most_bytes=MAX_HELD_BYTES,
         )
-        self._last: Finished | None = None
+        self._begun = {0}
+        self._reasons: dict[int, str] = {}
+        self._usage: object = None
         self._text_began = False
 
     @override
     def push(self, data: bytes) -> Iterator[AnswerEvent]:
         """Yield the deltas of every whole event."""
         for event in self._events.push(data):
-            # Only comments (filler) may follow the end mark; an event there would be
-            # text added to a complete answer.
-            if self.finished is not None:
-                _broken()
-            if event == SSE_END:
-                # Both the model's finish reason and the stream's end mark are required:
-                # otherwise an engine that crashed half way would look like one that
-                # ended.
-                if self._last is None:
-                    raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
-                self.finished = self._last
-                continue
-            chunk = _object(event)
-            if "error" in chunk:
-                # Once a part was shown, any error means that the answer was cut.
-                _refuse(None if self._text_began else _status_of(chunk))
-            choice = _first_choice(chunk)
+            yield from self._event(event)
+
+    def _event(self, data: bytes) -> Iterator[AnswerEvent]:
+        # Only comments (filler) may follow the end mark; an event there would be text
+        # added to a complete answer.
+        if self.finished is not None:
+            _broken()
+        if data == SSE_END:
+            # Both the model's finish reason and the stream's end mark are required:
+            # otherwise an engine that crashed half way would look like one that ended.
+            if self._begun != self._reasons.keys():
+                raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
+            self.finished = _finished(self._reasons, self._usage)
+            return
+        chunk = _object(data)
+        if "error" in chunk:
+            # Once a part was shown, any error means that the answer was cut.
+            _refuse(None if self._text_began else _status_of(chunk))
+        for number, choice in _choices(chunk):
+            self._begun.add(number)
+            delta = choice.get("delta")
             # A first event may name the role and hold no text.
-            text = _member(choice.get("delta"), "content")
-            if isinstance(text, str) and text:
+            text, calls = _member(delta, "content"), _calls(delta)
+            if (isinstance(text, str) and text) or calls:
                 self._text_began = True
-                yield Delta(text=_text(text), logprobs=_logprobs(choice))
+                yield _delta(number, choice, text, calls)
             if choice.get("finish_reason") is not None:
-                self._last = _finished(choice, chunk)
+                self._reasons[number] = _reason(choice)
+                self._usage = chunk.get("usage")
 
 
 class JsonText(ContentReader):
@@ -201,12 +219,17 @@ class Completion(JsonText):
         # An engine that fails after sending the head reports it here, after 200.
         if "error" in value:
             _refuse(_status_of(value))
-        choice = _first_choice(value)
-        text = _member(choice.get("message"), "content")
-        if not isinstance(text, str):
-            _broken()
-        finished = _finished(choice, value)
-        yield Delta(text=_text(text), logprobs=_logprobs(choice))
+        deltas: list[Delta] = []
+        reasons: dict[int, str] = {}
+        for number, choice in _choices(value):
+            message = choice.get("message")
+            text = _member(message, "content")
+            if not isinstance(text, str):
+                _broken()
+            deltas.append(_delta(number, choice, text, _calls(message)))
+            reasons[number] = _reason(choice)
+        finished = _finished(reasons, value.get("usage"))
+        yield from deltas
         self.finished = finished
 
 
@@ -363,25 +386,80 @@ def _object(data: bytes) -> dict[str, object]:
     return cast("dict[str, object]", value)
 
 
-def _first_choice(value: dict[str, object]) -> dict[str, object]:
+def _choices(value: dict[str, object]) -> list[tuple[int, dict[str, object]]]:
+    """Return the answers in an object, each with its position."""
     choices = value.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+    if not isinstance(choices, list) or not choices:
         _broken()
-    return cast("dict[str, object]", choices[0])
+    found: list[tuple[int, dict[str, object]]] = []
+    for each in cast("list[object]", choices):
+        if not isinstance(each, dict):
+            _broken()
+        choice = cast("dict[str, object]", each)
+        number = choice.get("index", 0)
+        # True is 1 to Python.
+        if type(number) is not int or not 0 <= number < MAX_ANSWERS:
+            _broken()
+        found.append((number, choice))
+    return found
 
 
-def _finished(choice: dict[str, object], holder: dict[str, object]) -> Finished:
+def _delta(
+    number: int, choice: dict[str, object], text: object, calls: tuple[Called, ...]
+) -> Delta:
+    logprobs, tops = _logprobs(choice)
+    return Delta(
+        text=_text(text) if isinstance(text, str) else "",
+        logprobs=logprobs,
+        tops=tops,
+        choice=number,
+        calls=calls,
+    )
+
+
+def _calls(holder: object) -> tuple[Called, ...]:
+    """Return the calls of tools in a message or a delta; each is whole."""
+    listed = _member(holder, "tool_calls")
+    if listed is None:
+        return ()
+    if not isinstance(listed, list):
+        _broken()
+    return tuple(map(_called, cast("list[object]", listed)))
+
+
+def _called(value: object) -> Called:
+    index, function = _member(value, "index"), _member(value, "function")
+    name, arguments = _member(function, "name"), _member(function, "arguments")
+    if type(index) is not int or not 0 <= index < MAX_CALLS:
+        _broken()
+    if not isinstance(name, str) or not isinstance(arguments, str):
+        _broken()
+    # A program executes it, so it must be complete.
+    _object(arguments.encode("utf-8", "replace"))
+    return Called(index=index, name=_text(name), arguments=_text(arguments))
+
+
+def _reason(choice: dict[str, object]) -> str:
     reason = choice.get("finish_reason")
-    usage = holder.get("usage")
-    counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
-    # "tool_calls" or "content_filter" would be a kind of answer that was not requested;
-    # it must not be shown as a complete one.
-    if not isinstance(reason, str) or reason not in {"stop", "length"}:
+    # "content_filter" would be a kind of answer that was not requested; it must not be
+    # shown as a complete one.
+    if not isinstance(reason, str) or reason not in FINISH_REASONS:
         _broken()
+    return reason
+
+
+def _finished(reasons: dict[int, str], usage: object) -> Finished:
+    """Return the end of an answer, or of several."""
+    counts = cast("dict[str, object]", usage) if isinstance(usage, dict) else {}
+    # One that is missing would be an answer that is not complete.
+    if sorted(reasons) != list(range(len(reasons))):
+        _broken()
+    first, *others = (reasons[number] for number in sorted(reasons))
     return Finished(
-        finish_reason=reason,
+        finish_reason=first,
         prompt_tokens=_count(counts.get("prompt_tokens")),
         completion_tokens=_count(counts.get("completion_tokens")),
+        others=tuple(others),
     )
 
 
@@ -390,14 +468,26 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
 
 
-def _logprobs(choice: dict[str, object]) -> tuple[tuple[str, float], ...]:
-    content = _member(choice.get("logprobs"), "content")
+def _logprobs(choice: dict[str, object]) -> tuple[Logprobs, tuple[Logprobs, ...]]:
+    """Return the log-probabilities of tokens, and of the likeliest in their places."""
     found: list[tuple[str, float]] = []
-    for entry in cast("list[object]", content) if isinstance(content, list) else []:
-        token, value = _member(entry, "token"), _member(entry, "logprob")
-        if isinstance(token, str) and isinstance(value, int | float):
-            found.append((_text(token), _finite(value)))
-    return tuple(found)
+    tops: list[Logprobs] = []
+    for entry in _listed(_member(choice.get("logprobs"), "content")):
+        for pair in _pair(entry):
+            found.append(pair)
+            top = _listed(_member(entry, "top_logprobs"))
+            tops.append(tuple(each for one in top for each in _pair(one)))
+    return tuple(found), tuple(tops) if any(tops) else ()
+
+
+def _pair(entry: object) -> Iterator[tuple[str, float]]:
+    token, value = _member(entry, "token"), _member(entry, "logprob")
+    if isinstance(token, str) and isinstance(value, int | float):
+        yield _text(token), _finite(value)
+
+
+def _listed(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _finite(value: float) -> float:

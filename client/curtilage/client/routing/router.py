@@ -267,8 +267,9 @@ class Router:
         estimate = self._estimator.estimate(text, query.settings.max_tokens)
         # All turns are read by the model, so all count as prompt tokens.
         whole = sum(
-            prompt_tokens(each.content) + MESSAGE_TOKENS for each in query.messages
+            prompt_tokens(each.said) + MESSAGE_TOKENS for each in query.messages
         )
+        whole += sum(prompt_tokens(each.encoded) for each in query.tools)
         return replace(estimate, prompt_tokens=whole)
 
     def chooses(self, permitted: Permitted) -> bool:

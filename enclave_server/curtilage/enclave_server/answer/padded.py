@@ -32,6 +32,7 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     last_events,
     last_events_bytes,
     merged_event,
+    outgrown,
     piece_bytes,
     piece_event,
     tellable,
@@ -80,15 +81,18 @@ class PaddedStream:
     Args:
         sealer: not begun.
         head: the values that the events repeat.
+        n: number of answers.
     """
 
-    def __init__(self, sealer: PaddedSealer, head: AnswerHead) -> None:
+    def __init__(self, sealer: PaddedSealer, head: AnswerHead, n: int = 1) -> None:
         self._sealer = sealer
         self._head = head
+        self._n = n
+        self._choice = 0  # of the texts that wait
         self._waiting: list[str] = []
         self._waiting_bytes = 0
         self._event_bytes = len(merged_event(head, ()))
-        self._end_bytes = last_events_bytes(head)
+        self._end_bytes = last_events_bytes(head, n)
         self._prompt_tokens = 0
         self._tokens = 0
         self.outcome = Event.ANSWER_CANCELLED
@@ -108,7 +112,7 @@ class PaddedStream:
         match answer:
             case Begun(prompt_tokens=prompt_tokens):
                 self._prompt_tokens = prompt_tokens
-                event = first_event(self._head)
+                event = first_event(self._head, self._n)
                 if len(event) > self._room():
                     self._cut()
                 else:
@@ -149,9 +153,13 @@ class PaddedStream:
         return self._sealer.room - waiting - self._end_bytes
 
     def _take_piece(self, piece: Piece) -> None:
+        if piece.choice != self._choice:
+            self._flush()
+            self._choice = piece.choice
         # A log-probability belongs to one token, so such a piece is an event of its own
-        # and cannot wait for others.
-        if piece.logprob is not None:
+        # and cannot wait for others. Nor does a call.
+        if piece.logprob is not None or piece.call is not None:
+            self._flush()
             event = piece_event(self._head, piece)
             if len(event) > self._room():
                 self._cut()
@@ -171,7 +179,7 @@ class PaddedStream:
 
     def _flush(self) -> None:
         if self._waiting:
-            self._sealer.write(merged_event(self._head, self._waiting))
+            self._sealer.write(merged_event(self._head, self._waiting, self._choice))
             self._waiting.clear()
             self._waiting_bytes = 0
 
@@ -181,7 +189,7 @@ class PaddedStream:
         if not self._tokens:
             self.fail(ChatError(504, "time_limit"))
             return
-        self._end(_outgrown(self._prompt_tokens, self._tokens))
+        self._end(outgrown(self._prompt_tokens, self._tokens, self._n))
 
     def _end(self, ending: Ending) -> None:
         self._flush()
@@ -197,19 +205,21 @@ class PaddedWhole:
         sealer: not begun.
         head: of the completion.
         logprobs: whether they were asked for.
+        n: number of answers.
     """
 
     is_behind = False
     """Its content is sent only at its end, and is limited by its room."""
 
     def __init__(
-        self, sealer: PaddedSealer, head: AnswerHead, *, logprobs: bool
+        self, sealer: PaddedSealer, head: AnswerHead, *, logprobs: bool, n: int = 1
     ) -> None:
+        self._n = n
         self._sealer = sealer
         self._head = head
         self._logprobs = logprobs
         self._pieces: list[Piece] = []
-        self._bytes = completion_bytes(head)
+        self._bytes = completion_bytes(head, n)
         self._prompt_tokens = 0
         self.outcome = Event.ANSWER_CANCELLED
         fields = ((b"content-type", JSON_TYPE),)
@@ -254,7 +264,7 @@ class PaddedWhole:
         if not self._pieces:
             self.fail(ChatError(504, "time_limit"))
             return
-        self._end(_outgrown(self._prompt_tokens, len(self._pieces)))
+        self._end(outgrown(self._prompt_tokens, len(self._pieces), self._n))
 
     def _end(self, ending: Ending) -> None:
         content = encode_completion(
@@ -354,21 +364,13 @@ class PaddedChallenge:
         return self._sealer.room_in(self._shape.bucket)
 
 
-def _outgrown(prompt_tokens: int, completion_tokens: int) -> Ending:
-    return Ending(
-        finish_reason="length",
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-    )
-
-
 def begin_content(
     chat: ChatCompletionRequest, sealer: PaddedSealer, head: AnswerHead
 ) -> PaddedContent:
     """Set the answer's head, before anything of its content is known."""
     if chat.stream:
-        return PaddedStream(sealer, head)
-    return PaddedWhole(sealer, head, logprobs=chat.logprobs)
+        return PaddedStream(sealer, head, chat.n)
+    return PaddedWhole(sealer, head, logprobs=chat.logprobs, n=chat.n)
 
 
 def write_cover(sealer: PaddedSealer, bucket: int) -> None:

@@ -240,7 +240,7 @@ class AnswerRun:
             yield await self._unpadded_whole(sealer, asked)
             return
         encoder: _Encoder = (
-            _EventEncoder(sealer, self._head)
+            _EventEncoder(sealer, self._head, asked.n)
             if asked.stream
             else _WholeEncoder(sealer, self._head, logprobs=asked.logprobs)
         )
@@ -402,21 +402,23 @@ class _WholeEncoder:
 class _EventEncoder:
     """Server-sent events, each sealed as it comes."""
 
-    def __init__(self, sealer: Sealer, head: AnswerHead) -> None:
+    def __init__(self, sealer: Sealer, head: AnswerHead, n: int) -> None:
         self._sealer = sealer
         self._head = head
+        self._n = n
         self._begun = False
 
     def take(self, answer: Answer) -> bytes:
         match answer:
             case Begun():
-                event = first_event(self._head)
+                event = first_event(self._head, self._n)
                 self._begun = True
                 fields = ((b"content-type", EVENT_STREAM_TYPE),)
                 head = self._sealer.begin(STATUS_OK, fields)
                 return head + self._sealer.write(event)
             case Piece():
-                if not answer.text and answer.logprob is None:
+                empty = not answer.text and answer.call is None
+                if empty and answer.logprob is None:
                     return b""
                 return self._sealer.write(piece_event(self._head, answer))
             case Ending():

@@ -11,6 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeGuard, TypeVar
 
 from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.ohttp.tools import (
+    ChatCall,
+    ChatFormat,
+    ChatTool,
+    call_id_of,
+    calls_of,
+    choice_of,
+    encodable,
+    format_of,
+    tools_of,
+)
 
 _Default = TypeVar("_Default", int, None)
 
@@ -28,6 +39,14 @@ SUPPORTED: Final = frozenset(
         "stream",
         "logprobs",
         "model",
+        "top_logprobs",
+        "n",
+        "presence_penalty",
+        "frequency_penalty",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
     }
 )
 
@@ -37,27 +56,19 @@ MODEL_ID: Final = "curtilage"
 KNOWN_UNSUPPORTED: Final = frozenset(
     {
         "audio",
-        "frequency_penalty",
         "function_call",
         "functions",
         "logit_bias",
         "max_completion_tokens",
         "metadata",
         "modalities",
-        "n",
-        "parallel_tool_calls",
         "prediction",
-        "presence_penalty",
         "prompt_cache_key",
         "reasoning_effort",
-        "response_format",
         "safety_identifier",
         "service_tier",
         "store",
         "stream_options",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
         "user",
         "verbosity",
         "web_search_options",
@@ -67,7 +78,7 @@ KNOWN_UNSUPPORTED: Final = frozenset(
 name, since a key that the sender invented may itself be content."""
 
 KNOWN_UNSUPPORTED_IN_MESSAGE: Final = frozenset(
-    {"annotations", "audio", "function_call", "refusal", "tool_call_id", "tool_calls"}
+    {"annotations", "audio", "function_call", "refusal"}
 )
 
 
@@ -92,6 +103,10 @@ MAX_STOP_STRINGS: Final = 4
 MAX_SEED: Final = 2**63 - 1
 """The seed is a signed integer of 64 bits, as with OpenAI."""
 MAX_TEMPERATURE: Final = 2
+MAX_PENALTY: Final = 2
+MAX_ANSWERS: Final = 4
+"""To one question; they take as long as as many questions."""
+MAX_TOPS: Final = 20
 MAX_QUOTES: Final = 16384
 """Of the strings of one content: more than 1024 messages with names have."""
 MAX_STRUCTURE_BYTES: Final = 16384
@@ -109,11 +124,15 @@ class ChatMessage:
         role: one of ``ROLES``.
         content: the text.
         name: the speaker's name, or None.
+        calls: of tools, by an assistant.
+        result_of: the id of the call whose result a tool's turn is, or empty.
     """
 
     role: str
     content: str = field(repr=False)
     name: str | None = field(default=None, repr=False)
+    calls: tuple[ChatCall, ...] = ()
+    result_of: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +148,14 @@ class ChatCompletionRequest:
         stop: up to four non-empty strings.
         stream: answer token by token.
         logprobs: report the log-probability of each token.
+        top_logprobs: and of this many alternatives.
+        n: number of answers.
+        presence_penalty: -2 to 2.
+        frequency_penalty: -2 to 2.
+        tools: that the model may call.
+        tool_choice: ``none``, ``auto``, ``required``, or the name of one.
+        parallel_tool_calls: whether an answer may have several calls.
+        response_format: of the answer; None: text.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -139,6 +166,14 @@ class ChatCompletionRequest:
     stop: tuple[str, ...] = field(default=(), repr=False)
     stream: bool = False
     logprobs: bool = False
+    top_logprobs: int = 0
+    n: int = 1
+    presence_penalty: float = 0
+    frequency_penalty: float = 0
+    tools: tuple[ChatTool, ...] = ()
+    tool_choice: str = field(default="auto", repr=False)
+    parallel_tool_calls: bool = True
+    response_format: ChatFormat | None = None
 
 
 def parse_chat_completion_request(
@@ -155,8 +190,8 @@ def parse_chat_completion_request(
     Raises:
         ChatError: status 400 with a code and, for a known key, its name.
     """
-    # Unknown keys before anything else: a request for tools is refused whole, whatever
-    # the rest of it says.
+    # Unknown keys before anything else: a request for what is not supported is refused
+    # whole, whatever the rest of it says.
     body = json_object(content)
     _refuse_unknown(body, SUPPORTED, KNOWN_UNSUPPORTED)
     # One model is loaded; a request for another must not be answered by this one.
@@ -177,6 +212,12 @@ def parse_chat_completion_request(
     # A nucleus of probability zero contains no token that could be drawn.
     if top_p == 0:
         raise ChatError(400, "out_of_range", param="top_p")
+    logprobs = _boolean(body, "logprobs")
+    top_logprobs = _integer(body, "top_logprobs", 0, MAX_TOPS, 0)
+    if top_logprobs and not logprobs:
+        raise ChatError(400, "invalid_value", param="top_logprobs")
+    tools = tools_of(body.get("tools"))
+    parallel = body.get("parallel_tool_calls")
     return ChatCompletionRequest(
         messages=messages,
         max_tokens=max_tokens,
@@ -185,7 +226,15 @@ def parse_chat_completion_request(
         seed=_integer(body, "seed", -MAX_SEED - 1, MAX_SEED, None),
         stop=_stop(body, limits.max_stop_chars),
         stream=_boolean(body, "stream"),
-        logprobs=_boolean(body, "logprobs"),
+        logprobs=logprobs,
+        top_logprobs=top_logprobs,
+        n=_integer(body, "n", 1, MAX_ANSWERS, 1),
+        presence_penalty=_penalty(body, "presence_penalty"),
+        frequency_penalty=_penalty(body, "frequency_penalty"),
+        tools=tools,
+        tool_choice=choice_of(body.get("tool_choice"), tools),
+        parallel_tool_calls=parallel is None or _boolean(body, "parallel_tool_calls"),
+        response_format=format_of(body.get("response_format")),
     )
 
 
@@ -255,7 +304,7 @@ def _refuse_constant(_name: str) -> NoReturn:
 def _refuse_unknown(
     members: Mapping[str, object], allowed: frozenset[str], named: frozenset[str]
 ) -> None:
-    # An unknown key is refused, not ignored: a sender of "tools" relies on them.
+    # An unknown key is refused, not ignored: the sender relies on it.
     for key in members:
         if key not in allowed:
             raise ChatError(
@@ -267,7 +316,9 @@ def _message(value: object, limits: ChatLimits) -> ChatMessage:
     if not _is_object(value):
         raise ChatError(400, "invalid_value", param="messages")
     _refuse_unknown(
-        value, frozenset({"role", "content", "name"}), KNOWN_UNSUPPORTED_IN_MESSAGE
+        value,
+        frozenset({"role", "content", "name", "tool_calls", "tool_call_id"}),
+        KNOWN_UNSUPPORTED_IN_MESSAGE,
     )
     role = value.get("role")
     if not isinstance(role, str) or role not in ROLES:
@@ -276,19 +327,25 @@ def _message(value: object, limits: ChatLimits) -> ChatMessage:
     name = None if value.get("name") is None else _text(value["name"], "name")
     if name is not None and not 1 <= len(name) <= limits.max_name_chars:
         raise ChatError(400, "invalid_value", param="name")
-    return ChatMessage(role=role, content=content, name=name)
+    calls, result_of = calls_of(value.get("tool_calls")), value.get("tool_call_id")
+    if calls and role != "assistant":
+        raise ChatError(400, "invalid_value", param="tool_calls")
+    if result_of is not None and role != "tool":
+        raise ChatError(400, "invalid_value", param="tool_call_id")
+    return ChatMessage(
+        role=role,
+        content=content,
+        name=name,
+        calls=calls,
+        result_of=call_id_of(result_of),
+    )
 
 
 def _text(value: object, param: str) -> str:
     """Return a string that has a UTF-8 form (no lone surrogates)."""
     if not isinstance(value, str):
         raise ChatError(400, "invalid_value", param=param)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        # The exception contains the whole text.
-        raise ChatError(400, "invalid_value", param=param) from None
-    return value
+    return encodable(value, param)
 
 
 def _integer(
@@ -305,8 +362,17 @@ def _integer(
     return value
 
 
+def _penalty(body: Mapping[str, object], key: str) -> float:
+    return _number(body, key, MAX_PENALTY, 0, lowest=-MAX_PENALTY)
+
+
 def _number(
-    body: Mapping[str, object], key: str, highest: int, default: float
+    body: Mapping[str, object],
+    key: str,
+    highest: int,
+    default: float,
+    *,
+    lowest: int = 0,
 ) -> float:
     value = body.get(key)
     if value is None:
@@ -314,7 +380,7 @@ def _number(
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ChatError(400, "invalid_value", param=key)
     # Before float(), where an integer of 400 digits overflows; 1e999 is infinite.
-    if not 0 <= value <= highest:
+    if not lowest <= value <= highest:
         raise ChatError(400, "out_of_range", param=key)
     return float(value)
 

@@ -5,7 +5,7 @@ Makes bytes from text and counts. Errors consist only of fixed texts.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from curtilage.enclave_server.errors import ChatError
@@ -46,6 +46,7 @@ _PROBLEMS: Final[Mapping[str, str]] = {
 """Codes about the message rather than the query: sent as problem details."""
 
 _SERVER_FAULT: Final = 500
+_FINISH_REASONS: Final = ("stop", "length", "tool_calls")
 _MOST_TOKENS: Final = 2**31
 """For bounds: no count of tokens has more digits."""
 
@@ -77,16 +78,37 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A whole call of a tool, in an answer.
+
+    Attributes:
+        index: its position among the calls of the answer, from 0.
+        name: of the tool.
+        arguments: a JSON object, as text.
+    """
+
+    index: int
+    name: str = field(repr=False)
+    arguments: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some text of the answer.
+    """Some text of the answer, or a call of a tool.
 
     Attributes:
         text: may be empty when bytes are held back.
         logprob: natural logarithm, or None when not asked for.
+        top: text and logarithm of the likeliest tokens in its place; likewise.
+        choice: to which of several answers it belongs, from 0.
+        call: of a tool; then there is no text.
     """
 
     text: str = field(repr=False)
     logprob: float | None = field(default=None, repr=False)
+    top: tuple[tuple[str, float], ...] = field(default=(), repr=False)
+    choice: int = 0
+    call: Call | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +116,21 @@ class Ending:
     """How an answer ended.
 
     Attributes:
-        finish_reason: ``stop`` or ``length``.
+        finish_reason: ``stop``, ``length`` or ``tool_calls``.
         prompt_tokens: tokens read.
         completion_tokens: tokens made.
+        others: finish reasons of the second answer and those after it.
     """
 
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    others: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The finish reason of each answer."""
+        return (self.finish_reason, *self.others)
 
 
 Answer = Begun | Piece | Ending
@@ -112,38 +141,51 @@ def encode_completion(
     head: AnswerHead, pieces: Sequence[Piece], ending: Ending, *, logprobs: bool
 ) -> bytes:
     """Encode a whole answer (``chat.completion``)."""
-    text = "".join(piece.text for piece in pieces)
-    # Always one choice, and every member present: a client that parses OpenAI's answers
-    # strictly must accept it.
-    choice: dict[str, object] = {
-        "index": 0,
-        "message": {"role": "assistant", "content": text},
-        "logprobs": _logprobs(pieces) if logprobs else None,
-        "finish_reason": ending.finish_reason,
-    }
+    choices: list[dict[str, object]] = []
+    # Every member is present: a client that parses OpenAI's answers strictly must
+    # accept it.
+    for number, reason in enumerate(ending.reasons):
+        own = [piece for piece in pieces if piece.choice == number]
+        calls = [_call(piece.call) for piece in own if piece.call is not None]
+        message: dict[str, object] = {
+            "role": "assistant",
+            "content": "".join(piece.text for piece in own),
+        }
+        choices.append(
+            {
+                "index": number,
+                "message": message | ({"tool_calls": calls} if calls else {}),
+                "logprobs": _logprobs(own) if logprobs else None,
+                "finish_reason": reason,
+            }
+        )
     return _encode(
         {
             **_common(head, "chat.completion"),
-            "choices": [choice],
+            "choices": choices,
             "usage": _usage(ending),
         }
     )
 
 
-def first_event(head: AnswerHead) -> bytes:
-    """Encode the first event of a stream: the role, no text."""
-    return _chunk_event(head, {"role": "assistant", "content": ""})
+def first_event(head: AnswerHead, n: int = 1) -> bytes:
+    """Encode the first events of a stream: the role of each answer, no text."""
+    start = {"role": "assistant", "content": ""}
+    return b"".join(_chunk_event(head, start, choice=number) for number in range(n))
 
 
 def piece_event(head: AnswerHead, piece: Piece) -> bytes:
-    """Encode one piece of text as an event (``chat.completion.chunk``)."""
+    """Encode one piece as an event (``chat.completion.chunk``)."""
     logprobs = None if piece.logprob is None else _logprobs([piece])
-    return _chunk_event(head, {"content": piece.text}, logprobs=logprobs)
+    delta: dict[str, object] = {"content": piece.text}
+    if piece.call is not None:
+        delta = {"tool_calls": [_call(piece.call)]}
+    return _chunk_event(head, delta, choice=piece.choice, logprobs=logprobs)
 
 
-def merged_event(head: AnswerHead, texts: Sequence[str]) -> bytes:
+def merged_event(head: AnswerHead, texts: Sequence[str], choice: int = 0) -> bytes:
     """Encode texts that waited together as one event."""
-    return _chunk_event(head, {"content": "".join(texts)})
+    return _chunk_event(head, {"content": "".join(texts)}, choice=choice)
 
 
 def text_bytes(text: str) -> int:
@@ -156,27 +198,24 @@ def text_bytes(text: str) -> int:
 def piece_bytes(piece: Piece, *, logprobs: bool) -> int:
     """Return how many bytes at most ``piece`` adds to a completion."""
     listed = len(_encode(_logprobs([piece]))) if logprobs else 0
-    return text_bytes(piece.text) + listed
-
-
-def completion_bytes(head: AnswerHead) -> int:
-    """Return the maximum length of a completion without text, or of an error."""
-    ending = Ending(
-        finish_reason="length",
-        prompt_tokens=_MOST_TOKENS,
-        completion_tokens=_MOST_TOKENS,
+    called = (
+        0 if piece.call is None else len(_encode({"tool_calls": [_call(piece.call)]}))
     )
+    return text_bytes(piece.text) + listed + called
+
+
+def completion_bytes(head: AnswerHead, n: int = 1) -> int:
+    """Return the maximum length of a completion without text, or of an error."""
+    ending = outgrown(_MOST_TOKENS, _MOST_TOKENS, n)
     empty = encode_completion(head, (), ending, logprobs=True)
     return max(len(empty), _longest_error())
 
 
-def last_events_bytes(head: AnswerHead) -> int:
+def last_events_bytes(head: AnswerHead, n: int = 1) -> int:
     """Return the maximum length of the end of a stream, by error or not."""
-    ending = Ending(
-        finish_reason="length",
-        prompt_tokens=_MOST_TOKENS,
-        completion_tokens=_MOST_TOKENS,
-    )
+    longest = (max(_FINISH_REASONS, key=len),) * n
+    ending = replace(outgrown(_MOST_TOKENS, _MOST_TOKENS, n), others=longest[1:])
+    ending = replace(ending, finish_reason=longest[0])
     error = len(b"data: \n\n") + _longest_error()
     return max(len(last_events(head, ending)), error)
 
@@ -188,11 +227,29 @@ def _longest_error() -> int:
 
 
 def last_events(head: AnswerHead, ending: Ending) -> bytes:
-    """Encode the event with finish reason and usage, then ``[DONE]``."""
-    event = _chunk_event(
-        head, {}, finish_reason=ending.finish_reason, usage=_usage(ending)
+    """Encode the event of each answer with finish reason and usage, then ``[DONE]``."""
+    last = len(ending.others)
+    events = [
+        _chunk_event(
+            head,
+            {},
+            choice=number,
+            finish_reason=reason,
+            usage=_usage(ending) if number == last else None,
+        )
+        for number, reason in enumerate(ending.reasons)
+    ]
+    return b"".join(events) + DONE_EVENT
+
+
+def outgrown(prompt_tokens: int, completion_tokens: int, n: int = 1) -> Ending:
+    """Return the end of an answer that was cut; of several, any may be incomplete."""
+    return Ending(
+        finish_reason="length",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        others=("length",) * (n - 1),
     )
-    return event + DONE_EVENT
 
 
 def tellable(error: ChatError) -> ChatError:
@@ -260,19 +317,20 @@ def _common(head: AnswerHead, kind: str) -> dict[str, object]:
 
 def _chunk_event(
     head: AnswerHead,
-    delta: Mapping[str, str],
+    delta: Mapping[str, object],
     *,
+    choice: int = 0,
     logprobs: object = None,
     finish_reason: str | None = None,
     usage: object = None,
 ) -> bytes:
-    choice: dict[str, object] = {
-        "index": 0,
+    one: dict[str, object] = {
+        "index": choice,
         "delta": delta,
         "logprobs": logprobs,
         "finish_reason": finish_reason,
     }
-    body = {**_common(head, "chat.completion.chunk"), "choices": [choice]}
+    body = {**_common(head, "chat.completion.chunk"), "choices": [one]}
     if usage is not None:
         body["usage"] = usage
     return b"data: " + _encode(body) + b"\n\n"
@@ -285,11 +343,24 @@ def _logprobs(pieces: Sequence[Piece]) -> dict[str, object]:
                 "token": piece.text,
                 "logprob": piece.logprob,
                 "bytes": list(piece.text.encode()),
-                "top_logprobs": [],
+                "top_logprobs": [
+                    {"token": token, "logprob": value, "bytes": None}
+                    for token, value in piece.top
+                ],
             }
             for piece in pieces
             if piece.logprob is not None
         ]
+    }
+
+
+def _call(call: Call) -> dict[str, object]:
+    # Without a random id: the client gives each call its own.
+    return {
+        "index": call.index,
+        "id": f"call_{call.index}",
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
     }
 
 

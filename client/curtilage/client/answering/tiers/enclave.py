@@ -11,6 +11,7 @@ from curtilage.client.errors import EnclaveError
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.restore import AnswerRestorer
 from curtilage.client.remote.enclave import Enclave
+from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.remote.requests import ChatRequest
 from curtilage.client.route import AskEnclave
 from curtilage.policy.expectations import requirement_for
@@ -100,6 +101,9 @@ class EnclaveTier:
         )
         async with aclosing(self._enclave.ask(request, recorded)) as events:
             async for event in events:
+                # A call that was not offered would be executed by a program.
+                if not sent.expects(event):
+                    raise EnclaveError(EnclaveFailure.ANSWER_BROKEN)
                 for each in [event] if restorer is None else restorer.push(event):
                     yield each
 

@@ -58,7 +58,9 @@ class LocalTier:
                 wants_json,
             )
 
-            answer = doubted(answer, doubts, formatted=wants_json(query))
+            answer = doubted(
+                answer, doubts, formatted=wants_json(query) or not query.is_plain
+            )
         async with aclosing(answer) as events:
             async for event in events:
                 yield event
@@ -90,7 +92,8 @@ class LocalTier:
             return begun_within(first_s, generate(query))
         # The same with and without routing rules, and while they only observe.
         plan = self._parts.policy.routing
-        if plan is not None and not plan.local.shortens:
+        # A part of a call or of a schema is none, and a note would break the format.
+        if (plan is not None and not plan.local.shortens) or not query.is_plain:
             return generate(query)
 
         def left_out(count: int) -> None:

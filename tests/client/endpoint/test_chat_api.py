@@ -1,0 +1,325 @@
+"""Tools, formats and several answers, asked with OpenAI's package on both routes."""
+
+import json
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from curtilage.client.endpoint import server as gateway
+from curtilage.client.local.model import LocalModel
+from curtilage.client.parts import ClientParts
+from curtilage.client.session import Session
+from curtilage.inference.protocol import ToolCall
+from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage.policy.document.load import load_profile
+from support.client_parts import MemoryTrail, WordInspector
+from support.memory_enclave import ROOMY, Clock, key_store
+from support.model_enclave import ModelEnclave
+
+PERSON = "identifier.direct.person"
+KEPT = "financial.pan"
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {
+            "name": "find",
+            "description": "Finds a patient",
+            "parameters": {
+                "type": "object",
+                "properties": {"who": {"type": "string"}},
+                "required": ["who"],
+            },
+        },
+    }
+]
+CALL = ToolCall(id="x", name="find", arguments='{"who": "Bo"}')
+TWICE = Script(pieces=("So ", CALL, CALL))
+
+
+class Asked:
+    """The endpoint, its two engines and the enclave that one of them is in."""
+
+    def __init__(self, *scripts: Script, **words: str) -> None:
+        self.engine = ScriptedEngine(*scripts)
+        self.enclave = ModelEnclave(*scripts)
+        self.inspector = WordInspector(words)
+
+    def engine_of(self, route: str) -> ScriptedEngine:
+        return self.engine if route == "local" else self.enclave.engine
+
+    @asynccontextmanager
+    async def client(self) -> AsyncGenerator[openai.AsyncOpenAI]:
+        local = LocalModel(lambda: self.engine, model_id="scripted")
+        await local.start()
+        session = Session(
+            ClientParts(
+                policy=load_profile("default"),
+                inspector=self.inspector,
+                local=local,
+                transport=self.enclave,
+                keys=key_store(ROOMY),
+                audit=MemoryTrail(),
+                clock=Clock(),
+            )
+        )
+        async with (
+            session,
+            gateway.serving(session, "127.0.0.1", 0) as port,
+            openai.AsyncOpenAI(
+                base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=0
+            ) as client,
+        ):
+            yield client
+
+
+def question(route: str) -> Any:  # noqa: ANN401 -- a parameter of OpenAI's type
+    text = "Find Bo" if route == "enclave" else "Find Bo, 4111"
+    return [{"role": "user", "content": text}]
+
+
+WORDS = {"4111": KEPT}
+both_routes = pytest.mark.parametrize("route", ["local", "enclave"])
+
+
+async def route_of(raw: Any) -> str:  # noqa: ANN401 -- a response of OpenAI's type
+    return cast("str", raw.headers["x-curtilage-route"])
+
+
+@both_routes
+async def test_calls_are_asked_for_and_answered(route: str) -> None:
+    asked = Asked(TWICE, Script(pieces=("In 3.",)), **WORDS)
+    async with asked.client() as client:
+        raw = await client.chat.completions.with_raw_response.create(
+            model="curtilage", messages=question(route), tools=TOOLS
+        )
+        assert await route_of(raw) == route
+        answer = raw.parse()
+        (choice,) = answer.choices
+        assert choice.finish_reason == "tool_calls"
+        assert choice.message.content == "So "
+        calls = cast("list[Any]", choice.message.tool_calls)
+        assert [json.loads(each.function.arguments) for each in calls] == [
+            {"who": "Bo"},
+            {"who": "Bo"},
+        ]
+        assert len({each.id for each in calls}) == 2
+        results = [
+            {"role": "tool", "tool_call_id": each.id, "content": f"bed {number}"}
+            for number, each in enumerate(calls)
+        ]
+        final = await client.chat.completions.create(
+            model="curtilage",
+            messages=cast(
+                "Any", [*question(route), choice.message.model_dump(), *results]
+            ),
+            tools=TOOLS,
+            tool_choice="none",
+            parallel_tool_calls=False,
+        )
+    assert final.choices[0].message.content == "In 3."
+    _, last = asked.engine_of(route).requests
+    assert last.tool_choice == "none"
+    assert not last.parallel_tool_calls
+    assert [each.id for each in last.messages[1].tool_calls] == ["call_1", "call_2"]
+    assert [each.tool_call_id for each in last.messages[2:]] == ["call_1", "call_2"]
+    assert [each.content for each in last.messages[2:]] == ["bed 0", "bed 1"]
+
+
+@both_routes
+async def test_calls_are_streamed(route: str) -> None:
+    asked = Asked(TWICE, **WORDS)
+    async with (
+        asked.client() as client,
+        client.chat.completions.stream(
+            model="curtilage", messages=question(route), tools=TOOLS
+        ) as stream,
+    ):
+        async for _ in stream:
+            pass
+        answer = await stream.get_final_completion()
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "So "
+    calls = choice.message.tool_calls or []
+    assert [(each.function.name, each.function.arguments) for each in calls] == [
+        ("find", '{"who": "Bo"}')
+    ] * 2
+
+
+class Bed(BaseModel):
+    """A bed of a ward."""
+
+    ward: str
+    number: int
+
+
+@both_routes
+async def test_an_answer_is_parsed_as_a_model_of_pydantic(route: str) -> None:
+    asked = Asked(Script(pieces=('{"ward": "A', '", "number": 3}')), **WORDS)
+    async with asked.client() as client:
+        answer = await client.chat.completions.parse(
+            model="curtilage", messages=question(route), response_format=Bed
+        )
+    assert answer.choices[0].message.parsed == Bed(ward="A", number=3)
+    (request,) = asked.engine_of(route).requests
+    wanted = cast("Any", request.response_format)
+    assert (wanted.name, wanted.strict) == ("Bed", True)
+    assert set(json.loads(wanted.schema)["properties"]) == {"ward", "number"}
+
+
+@both_routes
+@pytest.mark.parametrize("stream", [False, True])
+async def test_several_answers_are_given(route: str, stream: bool) -> None:
+    asked = Asked(
+        Script(pieces=("a", "b")), Script(pieces=("c",), finish="length"), **WORDS
+    )
+    async with asked.client() as client:
+        if stream:
+            async with client.chat.completions.stream(
+                model="curtilage",
+                messages=question(route),
+                n=2,
+                seed=7,
+                stream_options={"include_usage": True},
+            ) as events:
+                async for _ in events:
+                    pass
+                answer: Any = events.current_completion_snapshot
+        else:
+            answer = await client.chat.completions.create(
+                model="curtilage", messages=question(route), n=2, seed=7
+            )
+    assert [
+        (each.index, each.message.content, each.finish_reason)
+        for each in answer.choices
+    ] == [(0, "ab", "stop"), (1, "c", "length")]
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 3)
+    seeds = [each.settings.seed or 0 for each in asked.engine_of(route).requests]
+    assert seeds == [seeds[0], seeds[0] + 1]
+
+
+async def alone(answer: Any) -> AsyncGenerator[Any]:  # noqa: ANN401 -- OpenAI's
+    yield answer
+
+
+@both_routes
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_likeliest_tokens_are_given(route: str, stream: bool) -> None:
+    script = Script(pieces=("a",), probability=0.75, second="b")
+    asked = Asked(script, **WORDS)
+    fields: Any = {
+        "model": "curtilage",
+        "messages": question(route),
+        "logprobs": True,
+        "top_logprobs": 2,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+    }
+    found: list[Any] = []
+    async with asked.client() as client:
+        made: Any = await client.chat.completions.create(**fields, stream=stream)
+        async for each in made if stream else alone(made):
+            for choice in each.choices:
+                found += choice.logprobs.content if choice.logprobs else ()
+    (token,) = found
+    assert (token.token, token.logprob) == ("a", math.log(0.75))
+    assert [(each.token, each.logprob) for each in token.top_logprobs] == [
+        ("a", math.log(0.75)),
+        ("b", math.log(0.25)),
+    ]
+    (request,) = asked.engine_of(route).requests
+    settings = request.settings
+    assert (settings.presence_penalty, settings.frequency_penalty) == (0.5, -0.5)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_name_in_a_call_is_replaced_and_restored(stream: bool) -> None:
+    call = ToolCall(id="x", name="find", arguments='{"who": "\u27e6PERSON_1\u27e7"}')
+    asked = Asked(Script(pieces=(call,)), Ann=PERSON)
+    turns: Any = [
+        {"role": "user", "content": "Find them"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "find", "arguments": '{"who": "Ann"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "Ann is in bed 3"},
+    ]
+    async with asked.client() as client:
+        if stream:
+            async with client.chat.completions.stream(
+                model="curtilage", messages=turns, tools=TOOLS
+            ) as events:
+                async for _ in events:
+                    pass
+                answer = cast("Any", await events.get_final_completion())
+        else:
+            answer = cast(
+                "Any",
+                await client.chat.completions.create(
+                    model="curtilage", messages=turns, tools=TOOLS
+                ),
+            )
+    assert answer.system_fingerprint.startswith("curtilage:enclave")
+    (made,) = answer.choices[0].message.tool_calls
+    assert made.function.arguments == '{"who": "Ann"}'
+    (request,) = asked.enclave.engine.requests
+    assert request.messages[1].tool_calls[0].arguments == (
+        '{"who":"\u27e6PERSON_1\u27e7"}'
+    )
+    assert request.messages[2].content == "\u27e6PERSON_1\u27e7 is in bed 3"
+    assert all(b"Ann" not in each.content for each in asked.enclave.requests)
+
+
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "description": {"name": "find", "description": "4111"},
+    "property": {"name": "find", "parameters": {"properties": {"4111": {}}}},
+    "default": {"name": "find", "parameters": {"default": 4111}},
+}
+FORMAT: dict[str, Any] = {"type": "json_schema", "json_schema": {"name": "4111"}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": FORMAT},
+        *(
+            {"tools": [{"type": "function", "function": each}]}
+            for each in DEFINITIONS.values()
+        ),
+    ],
+    ids=["format", *DEFINITIONS],
+)
+async def test_a_finding_in_a_definition_keeps_the_question(
+    fields: dict[str, Any],
+) -> None:
+    asked = Asked(Script(pieces=("{}",)), **WORDS)
+    async with asked.client() as client:
+        create: Any = client.chat.completions.create
+        answer = await create(model="curtilage", messages=question("enclave"), **fields)
+    assert answer.system_fingerprint == "curtilage:local"
+    assert asked.enclave.requests == []
+
+
+async def test_what_is_not_supported_is_named() -> None:
+    asked = Asked(**WORDS)
+    async with asked.client() as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(
+                model="curtilage", messages=question("local"), logit_bias={"7": 5}
+            )
+    assert (refused.value.code, refused.value.param) == (
+        "unsupported_parameter",
+        "logit_bias",
+    )
