@@ -147,11 +147,13 @@ def _pause() -> Table:
         for title, name in (
             ("longest pause of four answers before", "before_ms"),
             ("and while a prompt of 900 tokens is read", "while_ms"),
+            ("the first in processor time", "before_cpu_ms"),
+            ("the second in processor time", "while_cpu_ms"),
             ("from that question to its first token", "read_ms"),
         )
     ]
     return Table(
-        title="The pause that a long prompt causes, in ms of wall time",
+        title="The pause that a long prompt causes, in ms",
         columns=("measure", *(f"round {number + 1}" for number in range(ROUNDS))),
         rows=tuple(rows),
     )

@@ -35,6 +35,8 @@ LEAST_QUESTIONS: Final = 4
 """Of all clients together, each client's one after the other."""
 LONG_TOKENS: Final = 900
 WRITERS: Final = 4
+FEW: Final = 10
+"""Tokens of each of them before a measurement begins."""
 _NUMBERS = count(int(time.time()) % 100_000 * 1000)
 
 
@@ -231,33 +233,52 @@ async def _once(engine: Engine, text: str, tokens: int = TOKENS) -> list[float]:
 
 
 async def _pause(engine: Engine) -> dict[str, float]:
-    """Return the longest gap of running answers before and while a prompt is read."""
-    running = [
-        asyncio.create_task(_once(engine, question(), 400)) for _ in range(WRITERS)
-    ]
-    await asyncio.sleep(4)
+    """Return the longest gap of running answers before and while a prompt is read.
+
+    In processor time of this process, too: the gap on a machine that is otherwise idle.
+    """
+    answers: list[list[tuple[float, float]]] = [[] for _ in range(WRITERS)]
+    running = [asyncio.create_task(_write(engine, times)) for times in answers]
+    while min(map(len, answers)) < FEW:  # noqa: ASYNC110 - tokens, not an event
+        await asyncio.sleep(0.05)
+    quiet = time.perf_counter()
+    while min(map(len, answers)) < 2 * FEW:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.05)
     came = time.perf_counter()
-    first = (await _once(engine, "one two three " * (LONG_TOKENS // 3), 1))[0]
-    answers = await asyncio.gather(*running)
+    # It may end at once: then no token comes.
+    await _once(engine, "one two three " * (LONG_TOKENS // 3), 1)
+    read = time.perf_counter()
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
-    def longest(start: float, end: float) -> float:
-        return max(
-            (
-                b - a
-                for times in answers
-                for a, b in pairwise(times)
-                if start <= b and a <= end
-            ),
-            default=0.0,
-        )
+    def longest(start: float, end: float, which: int) -> float:
+        gaps = [
+            after[which] - before[which]
+            for times in answers
+            for before, after in pairwise(times)
+            if start <= after[0] and before[0] <= end
+        ]
+        return 1000 * max(gaps, default=0.0)
 
-    # Until all of them write, their prompts are read: that is another pause.
-    quiet = max(times[0] for times in answers) + 0.5
     return {
-        "before_ms": 1000 * longest(quiet, came),
-        "while_ms": 1000 * longest(came, first),
-        "read_ms": 1000 * (first - came),
+        "before_ms": longest(quiet, came, 0),
+        "while_ms": longest(came, read, 0),
+        "before_cpu_ms": longest(quiet, came, 1),
+        "while_cpu_ms": longest(came, read, 1),
+        "read_ms": 1000 * (read - came),
     }
+
+
+async def _write(engine: Engine, times: list[tuple[float, float]]) -> None:
+    """Write a long answer; record when each token came, in wall and processor time."""
+    request = GenerateRequest(
+        messages=(ChatMessage(role="user", content=question()),),
+        settings=SamplingSettings(max_tokens=1000, temperature=0),
+    )
+    async with aclosing(engine.generate(request)) as events:
+        async for _ in events:
+            times.append((time.perf_counter(), time.process_time()))  # noqa: PERF401 - read meanwhile
 
 
 def main() -> int:

@@ -244,6 +244,46 @@ def test_a_running_query_gives_way_only_to_one_that_would_come_first() -> None:
     assert admitted(plan).ticket == waiting
 
 
+def test_none_gives_way_while_a_sequence_is_free() -> None:
+    plan = planner(sequences=2)
+    first = plan.submit(100)
+    admitted(plan)
+    plan.submit(0)
+    assert not plan.must_give_way(100)
+    assert plan.admit() is not None
+    plan.submit(0)
+    assert plan.must_give_way(100)
+    plan.give_way(first, 100)
+    # The sequence that is being erased is for the one that waits.
+    assert not plan.must_give_way(100)
+
+
+def test_one_that_must_be_alone_is_given_way_to_by_all() -> None:
+    plan = planner()
+    plan.submit(100)
+    admitted(plan)
+    plan.submit(0, alone=True)
+    assert plan.must_give_way(100)
+
+
+def test_one_that_is_alone_gives_way_though_sequences_are_free() -> None:
+    plan = planner()
+    plan.submit(0, alone=True)
+    admitted(plan)
+    plan.submit(0)
+    assert plan.must_give_way(100)
+
+
+def test_one_that_continues_does_not_wait_for_a_long_prompt() -> None:
+    plan = planner()
+    plan.submit(0)
+    admitted(plan, tokens=4000)
+    again = plan.submit(5000)
+    admitted(plan, tokens=300, held=299)
+    run(plan)
+    assert plan.phase(again) is Phase.WRITING
+
+
 def test_of_equal_ones_that_gave_way_comes_last() -> None:
     plan = planner(sequences=1)
     first = plan.submit(100)

@@ -244,13 +244,14 @@ class Planner:
             for end, size in zip(accumulate(sizes), sizes, strict=True):
                 decodes.append(tuple(_piece(each, 1) for each in run[end - size : end]))
         reading = self._in(Phase.READING)
-        reading.sort(key=_order)
+        # One that continues has little to read: it does not wait for a long prompt.
+        reading.sort(key=lambda each: (_left(each) > LEAST_CHUNK, _order(each)))
         prompts: list[tuple[_Entry, int]] = []
         # More at once where it delays few: the sooner they all write, the more tokens
         # share a decode. One alone is always read in the same pieces.
         room = self.chunk if len(writing) >= len(reading) else PREFILL_CHUNK
         for entry in reading:
-            if count := min(room, entry.end - entry.position):
+            if count := min(room, _left(entry)):
                 prompts.append((entry, count))
                 room -= count
         if prompts:
@@ -281,7 +282,11 @@ class Planner:
         Args:
             cost: as in ``give_way``.
         """
-        return any(each.due <= self._work + cost for each in self._waiting.values())
+        waiting = self._waiting.values()
+        alone = self._is_exclusive() or any(each.alone for each in waiting)
+        if (self._free or self._erasing) and not alone:
+            return False
+        return any(each.due <= self._work + cost for each in waiting)
 
     def give_way(self, ticket: int, cost: int) -> int:
         """Let a running query wait again; return its sequence, to be erased.
@@ -332,6 +337,10 @@ class Planner:
 
 def _order(entry: _Entry) -> tuple[int, int]:
     return entry.due, entry.arrival
+
+
+def _left(entry: _Entry) -> int:
+    return entry.end - entry.position
 
 
 def _sequence(entry: _Entry) -> int:

@@ -71,7 +71,7 @@ CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits lon
 MAX_KEPT: Final = 4
 """How many answers that give way have their keys and values saved: each needs as much
 memory as it fills of the context, and one client holds at most four places."""
-PAUSE_S: Final = 0.5
+PAUSE_S: Final = 0.35
 """How long the others may wait for a piece of a new prompt, in processor time."""
 RENEW_S: Final = 10.0
 """How long the library's own buffers may hold something of an answer that has ended
