@@ -54,6 +54,7 @@ from curtilage_dev.office import (
 from curtilage_dev.policy import aimed, with_server
 from curtilage_dev.processes import ProcessError, Processes
 from curtilage_dev.stack import EMBEDDED, Stack
+from curtilage_dev.together import Together, ask_together
 
 WIDTH: Final = 92
 KIBIBYTE: Final = 1024
@@ -267,11 +268,14 @@ def _run(stack: Stack, questions: Sequence[Question], model: Model) -> int:
     out(_wrapped(_price(stack.transport), ""))
     outcomes = [ask(stack, question) for question in questions]
     asked = [each.question.text for each in outcomes if each.route == "enclave"]
-    hidden, pairs = (0.0, 0.0), list[Pair]()
+    hidden, pairs, together = (0.0, 0.0), list[Pair](), None
     if office is not None:
-        hidden, pairs = _ask_twenty(stack, office, model)
+        (began, _), pairs = _ask_twenty(stack, office, model)
+        together = _show_together(stack)
+        hidden = (began, time.time())
         outcomes += _without_enclave(stack)
     sent = sum(not side.local for pair in pairs for side in (pair.routed, pair.other))
+    sent += 0 if together is None else together.sent
     _show_views(stack, asked=asked, hidden=hidden, more=sent)
     _show_audit(stack)
     _title("In short")
@@ -286,10 +290,10 @@ def _run(stack: Stack, questions: Sequence[Question], model: Model) -> int:
     if office is not None:
         _show_ways(office, pairs, model)
     out(f"\n{_wrapped(STAND_INS.format(models=model.stand_in), '')}")
-    return verdict([*outcomes, *pairs])
+    return verdict([*outcomes, *pairs, *([] if together is None else [together])])
 
 
-def verdict(asked: Sequence[Outcome | Pair]) -> int:
+def verdict(asked: Sequence[Outcome | Pair | Together]) -> int:
     """Print how many questions took an unexpected route; 1 if any did."""
     wrong = sum(not each.as_expected for each in asked)
     if wrong:
@@ -385,6 +389,18 @@ def _ask_twenty(
     for number, pair in enumerate(pairs, start=1):
         out(row(number, pair))
     return (began, time.time()), pairs
+
+
+def _show_together(stack: Stack) -> Together:
+    """Ask two questions at the same time, and one for JSON; show how it went."""
+    _title("Two questions at the same time, and one that asks for JSON")
+    found = ask_together(stack.client_url)
+    each = " and ".join(f"{seconds:.1f} s" for seconds in found.alone_s)
+    out(
+        f"  by the enclave, one after the other: {each}; together: {found.both_s:.1f} s"
+    )
+    out(f"  by the local model, with a schema: {' '.join(found.answer.split())}")
+    return found
 
 
 def _dotted(
