@@ -56,7 +56,7 @@ def test_lines_of_json_are_read(tmp_path: Path) -> None:
         ("a.csv", f"text,must\n{CANARY},never\n", "line 2: 'must' is none of stays"),
         ("a.csv", f'text,must\nx,stays\n"{CANARY}"x,stays\n', "line 3: not a row"),
         ("a.csv", f"text,must\n{CANARY},names only\n", "line 2: 'names only', and no"),
-        ("a.csv", f"text,must,names\n{CANARY},stays,Bo\n", "line 2: a name does not"),
+        ("a.csv", f"text,must,names\n{CANARY},stays,Bo\n", "line 2: a name is not in"),
         ("a.csv", ",must,text\nx,stays,\n", "line 2: no text"),
         ("a.csv", f"text,must\n{CANARY},\n", "no row is labelled"),
         ("a.jsonl", f'{{"text": "{CANARY}"\n', "line 1: not a JSON object"),
