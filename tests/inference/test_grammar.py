@@ -15,6 +15,7 @@ from curtilage.inference.grammar import (
     choice,
     optional,
 )
+from support.growth import grows_at_most, seconds_of
 
 A = Text("a")
 
@@ -87,6 +88,19 @@ def test_recursion_without_a_character_between_is_found() -> None:
     assert not recurses(choice(EMPTY, chain(A, Rule("r0"))))
     assert not recurses(chain(Rule("r1"), Rule("r0")), A)
     assert not recurses(Rule("r1"), Rule("r2"), A)
+
+
+def test_a_long_chain_of_rules_is_read_in_proportion() -> None:
+    """A schema of many optional properties makes one."""
+
+    def cost(length: int) -> float:
+        grammar = Grammar()
+        for number in range(length):
+            grammar.add(choice(A, Rule(f"r{number + 1}")))
+        grammar.add(A)
+        return seconds_of(grammar.recurses_at_once)
+
+    assert grows_at_most(cost, lengths=(500, 2000), factor=8)
 
 
 def test_rules_that_were_pruned_before_still_count() -> None:

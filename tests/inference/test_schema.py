@@ -248,6 +248,15 @@ MALFORMED: list[tuple[Schema, str]] = [
     ({"properties": {str(n): {} for n in range(MAX_PROPERTIES + 1)}}, ""),
     ({"enum": list(range(MAX_ENUM_VALUES + 1))}, ""),
     ({"anyOf": [{}] * MAX_SCHEMAS}, ""),
+    (
+        {
+            "$ref": "#/$defs/0",
+            "$defs": {
+                str(each): {"$ref": f"#/$defs/{each + 1}"} for each in range(500)
+            },
+        },
+        "",
+    ),
     ({"anyOf": [{"type": "string", "maxLength": 2000}] * 11}, ""),
 ]
 

@@ -318,6 +318,7 @@ TIMING: Final[Table] = {
         "test_closing_the_iterator_stops_the_engine",
         "test_default_model_stops_soon_while_reading_a_long_prompt",
     ),
+    "inference/test_grammar.py": ("test_a_long_chain_of_rules_is_read_in_proportion",),
     "wire/test_refusal_time.py": (),
 }
 

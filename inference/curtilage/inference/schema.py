@@ -39,6 +39,8 @@ from curtilage.inference.json_text import write_json
 MAX_PROPERTIES: Final = 1000
 MAX_ENUM_VALUES: Final = 1000
 MAX_SCHEMAS: Final = 5000
+MAX_NESTED: Final = 64
+"""Depth of schemas within schemas, references followed: the conversion recurses."""
 MAX_ALL_REPEATS: Final = 20_000
 """Of all schemas of a request: the library writes each repetition out, and takes 6 ms
 and 0.2 MB for 1,000."""
@@ -153,6 +155,7 @@ class _Converter:
         self._properties = 0
         self._values = 0
         self._schemas = 0
+        self._depth = 0
 
     def convert(self) -> Rule:
         return self._schema(self._root, ())
@@ -167,7 +170,13 @@ class _Converter:
             return self._grammar.add(NOTHING)
         if not isinstance(schema, dict):
             raise SchemaError("has a part that is not a schema", where=_where(at))
-        return self._grammar.add(self._node(cast("Schema", schema), at))
+        # References make it deeper than the text is nested.
+        if self._depth >= MAX_NESTED:
+            raise SchemaError(f"is nested more than {MAX_NESTED} deep")
+        self._depth += 1
+        rule = self._grammar.add(self._node(cast("Schema", schema), at))
+        self._depth -= 1
+        return rule
 
     def _node(self, schema: Schema, at: Place) -> Node:
         if schema.keys() <= _ANNOTATIONS:

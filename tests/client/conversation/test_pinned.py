@@ -78,6 +78,7 @@ def test_the_words_of_a_call_are_those_of_a_kept_conversation() -> None:
     assert held(chat("What is leukaemia?"))
     assert not held(plain)
     assert held(replace(plain, tools=(described,)))
+    assert held(replace(plain, response_format=described))
 
 
 def test_a_repeated_question_is_inspected_again() -> None:

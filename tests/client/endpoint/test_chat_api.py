@@ -282,6 +282,20 @@ async def test_a_name_in_a_call_is_replaced_and_restored(stream: bool) -> None:
     assert all(b"Ann" not in each.content for each in asked.enclave.requests)
 
 
+async def test_a_name_with_quotes_stays_within_its_string_of_json() -> None:
+    name = 'Ann "Q" Smith'
+    script = Script(pieces=('{"who": "\u27e6PERSON', '_1\u27e7"}'))
+    asked = Asked(script, **{name: PERSON})
+    async with asked.client() as client:
+        answer = await client.chat.completions.create(
+            model="curtilage",
+            messages=[{"role": "user", "content": f"Who is {name}?"}],
+            response_format={"type": "json_object"},
+        )
+    assert (answer.system_fingerprint or "").startswith("curtilage:enclave")
+    assert json.loads(answer.choices[0].message.content or "") == {"who": name}
+
+
 DEFINITIONS: dict[str, dict[str, Any]] = {
     "description": {"name": "find", "description": "4111"},
     "property": {"name": "find", "parameters": {"properties": {"4111": {}}}},

@@ -692,6 +692,26 @@ def test_each_of_several_answers_is_restored_by_itself() -> None:
     assert last == end
 
 
+@pytest.mark.parametrize(
+    "value", ['"\\ud800"', "NaN", "1e999", "9" * 5000, "[" * 3000 + "]" * 3000]
+)
+def test_arguments_that_do_not_stay_json_are_a_broken_answer(value: str) -> None:
+    call = Called(index=0, name="find", arguments=f'{{"who": {value}}}')
+    with pytest.raises(EnclaveError) as error:
+        shown_of(Delta(text="", calls=(call,)), END)
+    assert error.value.reason is EnclaveFailure.ANSWER_BROKEN
+    assert error.value.__cause__ is None
+
+
+def test_a_value_stays_within_its_string_of_an_answer_that_is_json() -> None:
+    restorer = AnswerRestorer({"⟦PERSON_1⟧": 'Ann "Q"\n\\Smith'}, formatted=True)
+    pieces = ('{"who": "⟦PER', 'SON_1⟧", "is": "PERSON_1"}')
+    events = [*map(restorer.push, (Delta(text=each) for each in pieces))]
+    shown = [*(each for some in events for each in some), *restorer.push(END)]
+    text = "".join(each.text for each in shown if isinstance(each, Delta))
+    assert json.loads(text) == {"who": 'Ann "Q"\n\\Smith', "is": 'Ann "Q"\n\\Smith'}
+
+
 def test_a_name_next_to_its_stand_in_in_arguments_is_a_broken_answer() -> None:
     with pytest.raises(EnclaveError):
         shown_of(called({"⟦PLACE_1⟧": 1, "Ulm": 2}), END)

@@ -141,7 +141,8 @@ class KeptContents:
         self, query: Query, found: Found, new: Collection[int], content: Content
     ) -> bool:
         """Return whether the new text may be about the kept content."""
-        beyond = (*query.settings.stop, *(each.text() for each in query.tools))
+        documents = (*query.tools, *filter(None, (query.response_format,)))
+        beyond = (*query.settings.stop, *(each.text() for each in documents))
         words = set(self._asked_in("\n".join(beyond)))
         # Places and dates occur in many harmless questions; any other finding may be
         # the earlier one under another name.

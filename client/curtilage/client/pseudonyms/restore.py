@@ -215,11 +215,18 @@ class Restorer:
 class AnswerRestorer:
     """Restores the events of one answer; log-probabilities do not survive it.
 
-    values: the value behind each stand-in.
+    Args:
+        values: the value behind each stand-in.
+        formatted: the texts are JSON, and a value is written as in a string of it.
     """
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, str], *, formatted: bool = False) -> None:
         self._values = values
+        self._in_texts = (
+            {token: _in_json(value) for token, value in values.items()}
+            if formatted
+            else values
+        )
         self._texts: dict[int, Restorer] = {}
         self._ended: list[Restorer] = []
 
@@ -232,7 +239,7 @@ class AnswerRestorer:
         if isinstance(event, Delta):
             choice = event.choice
             if choice not in self._texts:
-                self._texts[choice] = Restorer(self._values)
+                self._texts[choice] = Restorer(self._in_texts)
             yield from _shown(self._texts[choice].push(event.text), choice)
             if event.calls:
                 yield from self._close(choice)
@@ -254,8 +261,14 @@ class AnswerRestorer:
 
     def _called(self, call: Called) -> Called:
         """Restore the strings of a call's arguments, which stay JSON."""
-        value = self._restored(json.loads(call.arguments))
-        arguments = json.dumps(value, ensure_ascii=False)
+        try:
+            value = self._restored(json.loads(call.arguments))
+            arguments = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            # An escape may stand for half a character, which has no encoding.
+            arguments.encode()
+        except (ValueError, RecursionError):
+            # Their errors contain the arguments.
+            raise EnclaveError(EnclaveFailure.ANSWER_BROKEN) from None
         return replace(call, arguments=arguments)
 
     def _restored(self, value: object) -> object:
@@ -275,6 +288,11 @@ class AnswerRestorer:
         restorer = Restorer(self._values)
         self._ended.append(restorer)
         return restorer.push(value) + restorer.close()
+
+
+def _in_json(value: str) -> str:
+    """Return a text as it is written between the quotes of JSON."""
+    return json.dumps(value, ensure_ascii=False)[1:-1]
 
 
 def _is_cut(text: str, match: re.Match[str]) -> bool:

@@ -63,7 +63,9 @@ class EnclaveTier:
         rewritten, part = way.rewritten, way.narrowed
         # Here and not at the enclave: the values behind the pseudonyms never leave this
         # device.
-        restorer = None if rewritten is None else AnswerRestorer(rewritten.vault.values)
+        restorer = rewritten and AnswerRestorer(
+            rewritten.vault.values, formatted=sent.response_format is not None
+        )
 
         def recorded(key: VerifiedKey) -> None:
             """Count the query as sent: it is recorded, and sealed next."""
