@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from curtilage_dev.asking import open_answer
 
@@ -52,7 +52,8 @@ class Together:
             value: object = json.loads(self.answer)
         except ValueError:
             return False
-        return isinstance(value, dict) and set(value) == set(SCHEMA["required"])
+        names = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+        return sorted(names) == sorted(SCHEMA["required"])
 
 
 def ask_together(url: str) -> Together:
@@ -60,7 +61,9 @@ def ask_together(url: str) -> Together:
     alone_s = tuple(_timed(url, text) for text in QUESTIONS)
     began = time.monotonic()
     with ThreadPoolExecutor(len(QUESTIONS)) as pool:
-        list(pool.map(lambda text: _timed(url, text), QUESTIONS))
+        asked = [pool.submit(_timed, url, text) for text in QUESTIONS]
+    for each in asked:
+        each.result()
     return Together(
         alone_s=alone_s,
         both_s=time.monotonic() - began,
