@@ -182,6 +182,15 @@ BROKEN = {
     "unnamed": [of(0, tool_calls=[calling(function={"arguments": "{}"})])],
     "half": [of(0, tool_calls=[calling(function={"name": "a", "arguments": '{"a'})])],
     "list": [of(0, tool_calls=[calling(function={"name": "a", "arguments": "[]"})])],
+    "NaN": [
+        of(0, tool_calls=[calling(function={"name": "a", "arguments": '{"b":NaN}'})])
+    ],
+    "no call": [of(0, content="a"), of(0, "tool_calls")],
+    "another's call": [
+        of(1, tool_calls=[calling()]),
+        of(1, "tool_calls"),
+        of(0, "tool_calls"),
+    ],
 }
 
 

@@ -8,6 +8,7 @@ be shown as finished before the remaining frames arrive.
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
@@ -101,6 +102,7 @@ class EventStream(ContentReader):
             most_bytes=MAX_HELD_BYTES,
         )
         self._begun = {0}
+        self._called = Counter[int]()
         self._reasons: dict[int, str] = {}
         self._usage: object = None
         self._text_began = False
@@ -135,8 +137,9 @@ class EventStream(ContentReader):
             if (isinstance(text, str) and text) or calls:
                 self._text_began = True
                 yield _delta(number, choice, text, calls)
+            self._called[number] += len(calls)
             if choice.get("finish_reason") is not None:
-                self._reasons[number] = _reason(choice)
+                self._reasons[number] = _reason(choice, calls=self._called[number])
                 self._usage = chunk.get("usage")
 
 
@@ -226,8 +229,9 @@ class Completion(JsonText):
             text = _member(message, "content")
             if not isinstance(text, str):
                 _broken()
-            deltas.append(_delta(number, choice, text, _calls(message)))
-            reasons[number] = _reason(choice)
+            calls = _calls(message)
+            deltas.append(_delta(number, choice, text, calls))
+            reasons[number] = _reason(choice, calls=len(calls))
         finished = _finished(reasons, value.get("usage"))
         yield from deltas
         self.finished = finished
@@ -378,12 +382,17 @@ def _object(data: bytes) -> dict[str, object]:
     # A verified enclave is still not trusted with this process: deep nesting raises
     # RecursionError, a number of a million digits ValueError.
     try:
-        value: object = json.loads(data)
+        value: object = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise EnclaveError(EnclaveFailure.ANSWER_BROKEN) from None
     if not isinstance(value, dict):
         _broken()
     return cast("dict[str, object]", value)
+
+
+def _no_number(_: str) -> NoReturn:
+    # NaN and Infinity are Python's: no other program could read such arguments.
+    raise ValueError
 
 
 def _choices(value: dict[str, object]) -> list[tuple[int, dict[str, object]]]:
@@ -439,11 +448,14 @@ def _called(value: object) -> Called:
     return Called(index=index, name=_text(name), arguments=_text(arguments))
 
 
-def _reason(choice: dict[str, object]) -> str:
+def _reason(choice: dict[str, object], *, calls: int) -> str:
     reason = choice.get("finish_reason")
     # "content_filter" would be a kind of answer that was not requested; it must not be
     # shown as a complete one.
     if not isinstance(reason, str) or reason not in FINISH_REASONS:
+        _broken()
+    # An application would wait for the call, and find none.
+    if reason == "tool_calls" and not calls:
         _broken()
     return reason
 
