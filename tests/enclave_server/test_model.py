@@ -18,7 +18,6 @@ from curtilage.enclave_server.errors import (
     PromptTooLongError,
 )
 from curtilage.enclave_server.model import (
-    LOWEST_LOGPROB,
     NICENESS,
     Model,
     open_model,
@@ -29,6 +28,7 @@ from curtilage.enclave_server.ohttp.chat import (
     ChatMessage,
 )
 from curtilage.enclave_server.ohttp.openai_answers import (
+    LOWEST_LOGPROB,
     Answer,
     Begun,
     Call,

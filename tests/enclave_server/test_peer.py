@@ -23,6 +23,7 @@ from curtilage.enclave_server.errors import (
 )
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.openai_answers import (
+    LOWEST_LOGPROB,
     Answer,
     Begun,
     Call,
@@ -36,7 +37,6 @@ from curtilage.enclave_server.ohttp.tools import (
     ChatTool,
 )
 from curtilage.enclave_server.peer import (
-    LOWEST_LOGPROB,
     MAX_CALL_CHARS,
     MAX_EVENT_BYTES,
     EventReader,

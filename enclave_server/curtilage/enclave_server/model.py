@@ -22,6 +22,7 @@ from curtilage.enclave_server.errors import (
 from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
 from curtilage.enclave_server.ohttp.chat import ChatMessage as Turn
 from curtilage.enclave_server.ohttp.openai_answers import (
+    LOWEST_LOGPROB,
     Answer,
     Begun,
     Call,
@@ -67,8 +68,6 @@ from curtilage.wire.shaping import Shape, TransportParameters
 NICENESS: Final = 19
 """Niceness of the engine's threads. Frames are sent on their ticks in any case; if the
 model delayed them, the delays would disclose when it works."""
-LOWEST_LOGPROB: Final = -9999.0
-"""OpenAI's value for a token with almost no probability; JSON has no infinity."""
 
 
 class ServedModel(Protocol):

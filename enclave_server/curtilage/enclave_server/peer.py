@@ -26,6 +26,7 @@ from curtilage.enclave_server.errors import (
 )
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.openai_answers import (
+    LOWEST_LOGPROB,
     Answer,
     Begun,
     Call,
@@ -52,7 +53,6 @@ MAX_LIST_BYTES: Final = 1024 * 1024
 MAX_CALL_CHARS: Final = 1024 * 1024
 """Of the arguments of all calls in one answer, which are held until it ends."""
 FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls"})
-LOWEST_LOGPROB: Final = -9999.0
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _BUSY: Final = frozenset({429, 503})

@@ -8,7 +8,7 @@ contains nothing of the sender's text. Knows nothing of models or of the network
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, TypeGuard, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.ohttp.tools import (
@@ -20,6 +20,8 @@ from curtilage.enclave_server.ohttp.tools import (
     choice_of,
     encodable,
     format_of,
+    is_list,
+    is_object,
     tools_of,
 )
 
@@ -200,7 +202,7 @@ def parse_chat_completion_request(
         raise ChatError(400, "model_not_found", param="model")
     # Counted before any of them is read: the templates loop over them all.
     turns = body.get("messages")
-    if not _is_list(turns) or not turns:
+    if not is_list(turns) or not turns:
         raise ChatError(400, "invalid_value", param="messages")
     if len(turns) > limits.max_messages:
         raise ChatError(400, "too_many_messages", param="messages")
@@ -258,7 +260,7 @@ def json_object(content: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         # The decoder's own message quotes the text around the error.
         raise ChatError(400, "invalid_json") from None
-    if not _is_object(value):
+    if not is_object(value):
         raise ChatError(400, "invalid_json")
     return value
 
@@ -277,14 +279,6 @@ def _is_quick_to_parse(content: bytes) -> bool:
         return False
     structure = b"".join(parts[::2]).translate(None, b" \t\r\n")
     return len(structure) <= MAX_STRUCTURE_BYTES
-
-
-def _is_object(value: object) -> TypeGuard[dict[str, object]]:
-    return isinstance(value, dict)
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -313,7 +307,7 @@ def _refuse_unknown(
 
 
 def _message(value: object, limits: ChatLimits) -> ChatMessage:
-    if not _is_object(value):
+    if not is_object(value):
         raise ChatError(400, "invalid_value", param="messages")
     _refuse_unknown(
         value,
@@ -400,7 +394,7 @@ def _stop(body: Mapping[str, object], max_chars: int) -> tuple[str, ...]:
     if value is None:
         return ()
     # One string or a list of them, as with OpenAI.
-    items = value if _is_list(value) else [value]
+    items = value if is_list(value) else [value]
     if len(items) > MAX_STOP_STRINGS:
         raise ChatError(400, "out_of_range", param="stop")
     strings = tuple(_text(item, "stop") for item in items)

@@ -45,6 +45,8 @@ _PROBLEMS: Final[Mapping[str, str]] = {
 }
 """Codes about the message rather than the query: sent as problem details."""
 
+LOWEST_LOGPROB: Final = -9999.0
+"""OpenAI's value for a token with almost no probability; JSON has no infinity."""
 _SERVER_FAULT: Final = 500
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls")
 _MOST_TOKENS: Final = 2**31

@@ -81,7 +81,7 @@ def tools_of(value: object) -> tuple[ChatTool, ...]:
     """
     if value is None:
         return ()
-    if not _is_list(value) or len(value) > MAX_TOOLS:
+    if not is_list(value) or len(value) > MAX_TOOLS:
         raise ChatError(400, "invalid_value", param="tools")
     tools = tuple(map(_tool, value))
     if len({each.name for each in tools}) < len(tools):
@@ -145,7 +145,7 @@ def calls_of(value: object) -> tuple[ChatCall, ...]:
     """
     if value is None:
         return ()
-    if not _is_list(value) or not 0 < len(value) <= MAX_CALLS:
+    if not is_list(value) or not 0 < len(value) <= MAX_CALLS:
         raise ChatError(400, "invalid_value", param="tool_calls")
     return tuple(map(_call, value))
 
@@ -191,7 +191,7 @@ def _tool(value: object) -> ChatTool:
 def _call(value: object) -> ChatCall:
     known = frozenset({"name", "arguments"})
     given = _function(value, known, "tool_calls", more=frozenset({"id"}))
-    called = call_id_of(value.get("id") if _is_object(value) else None)
+    called = call_id_of(value.get("id") if is_object(value) else None)
     arguments = given.get("arguments")
     if not called or not isinstance(arguments, str) or not _is_json_object(arguments):
         raise ChatError(400, "invalid_value", param="tool_calls")
@@ -215,7 +215,7 @@ def _function(
 
 
 def _members(value: object, known: frozenset[str], param: str) -> Mapping[str, object]:
-    if not _is_object(value):
+    if not is_object(value):
         raise ChatError(400, "invalid_value", param=param)
     # Refused, not ignored: the sender relies on what it says.
     if not value.keys() <= known:
@@ -251,7 +251,7 @@ def _strict(given: Mapping[str, object], param: str) -> bool:
 def _schema(value: object, param: str) -> str | None:
     if value is None:
         return None
-    if not _is_object(value) or _depth(value) > MAX_DEPTH:
+    if not is_object(value) or _depth(value) > MAX_DEPTH:
         raise ChatError(400, "invalid_value", param=param)
     try:
         schema = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -269,22 +269,24 @@ def _is_json_object(text: str) -> bool:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return _is_object(value) and _depth(value) <= MAX_DEPTH
+    return is_object(value) and _depth(value) <= MAX_DEPTH
 
 
 def _depth(value: object) -> int:
     """Return how deeply a value is nested; its parser bounds that."""
     inner: list[object] = []
-    if _is_object(value):
+    if is_object(value):
         inner = list(value.values())
-    elif _is_list(value):
+    elif is_list(value):
         inner = value
     return 1 + max(map(_depth, inner), default=0)
 
 
-def _is_object(value: object) -> TypeGuard[dict[str, object]]:
+def is_object(value: object) -> TypeGuard[dict[str, object]]:
+    """Return whether a JSON value is an object."""
     return isinstance(value, dict)
 
 
-def _is_list(value: object) -> TypeGuard[list[object]]:
+def is_list(value: object) -> TypeGuard[list[object]]:
+    """Return whether a JSON value is an array."""
     return isinstance(value, list)
