@@ -166,10 +166,11 @@ class Request:
             reasons = (event.finish_reason, *event.others)
             calls = "tool_calls" in reasons
             return len(reasons) == self.settings.n and (bool(tools) or not calls)
+        if event.choice >= self.settings.n or not event.calls:
+            return event.choice < self.settings.n
+        # Read for a call alone, and not again for every piece of text.
         names = {cast("dict[str, object]", each.value())["name"] for each in tools}
-        return event.choice < self.settings.n and all(
-            each.name in names for each in event.calls
-        )
+        return all(each.name in names for each in event.calls)
 
     @property
     def is_plain(self) -> bool:
