@@ -187,14 +187,17 @@ def _own(clients: int) -> Iterator[str]:
     """Run rounds of ours, on one loop; yield a line for each."""
     from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
     from curtilage.inference.modelfile import verify_model_file  # noqa: PLC0415
+    from curtilage.inference.settings import EngineSettings  # noqa: PLC0415
 
     engine = LlamaCppEngine(
         verify_model_file(find_default_model(), DEFAULT_SHA256),
         model_id="default",
-        context_tokens=CONTEXT_TOKENS,
-        threads=THREADS,
-        sequences=max(clients, 1),
-        max_queued=64,
+        settings=EngineSettings(
+            context_tokens=CONTEXT_TOKENS,
+            threads=THREADS,
+            sequences=max(clients, 1),
+            max_queued=64,
+        ),
     )
     with asyncio.Runner() as runner:
         runner.run(engine.start())

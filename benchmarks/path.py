@@ -24,6 +24,7 @@ from curtilage.inference.engine import LlamaCppEngine
 from curtilage.inference.modelfile import verify_model_file
 from curtilage.inference.protocol import ChatMessage, GenerateRequest, Token
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
 from curtilage_dev.asking import open_answer
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
@@ -61,7 +62,9 @@ async def _both(stack: Stack, texts: list[str]) -> tuple[list[Timing], list[Timi
     model = verify_model_file(find_default_model(), DEFAULT_SHA256)
     # As the enclave server: the same context, the same threads.
     engine = LlamaCppEngine(
-        model, model_id=DEFAULT_MODEL_ID, context_tokens=4096, threads=2
+        model,
+        model_id=DEFAULT_MODEL_ID,
+        settings=EngineSettings(context_tokens=4096, threads=2),
     )
     await engine.start()
     try:

@@ -24,7 +24,7 @@ from typing import Final
 
 from benchmarks.report import Table, host, quantile
 from curtilage.enclave_server.config import Limits
-from curtilage.inference.engine import TURN_S
+from curtilage.inference.settings import DEFAULTS
 from curtilage.relay.config import Limits as RelayLimits
 from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev.crowd import STORY_WORDS, Crowd, dummy, question, story
@@ -129,7 +129,7 @@ def _play(scale: Scale) -> Play:
         # More than the longest answer has time for.
         pieces=10 * STORY_WORDS,
         delay_ms=round(1000 * WORD_S * scale.factor),
-        turn_ms=round(1000 * TURN_S * scale.factor),
+        turn_ms=round(1000 * DEFAULTS.turn_s * scale.factor),
         queue=Limits().max_queue,
         # As shipped.
         sequences=4,

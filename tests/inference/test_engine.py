@@ -49,6 +49,7 @@ from curtilage.inference.protocol import (
     TopLogprob,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
 from support.byte_model import (
     EOS,
     FIRST_BYTE,
@@ -80,7 +81,7 @@ ENDLESS = ask(max_tokens=1800)
 def made(path: Path, **settings: float) -> LlamaCppEngine:
     file = verify_model_file(path, sha256_of(path))
     chosen = {"threads": 1} | settings
-    return LlamaCppEngine(file, model_id="byte", **chosen)  # type: ignore[arg-type]
+    return LlamaCppEngine(file, model_id="byte", settings=EngineSettings(**chosen))  # type: ignore[arg-type]
 
 
 def niceness_of_engine() -> set[int]:
@@ -604,7 +605,7 @@ def adapted(model: Path, adapter: Path) -> LlamaCppEngine:
         verify_model_file(model, sha256_of(model)),
         model_id="byte",
         adapter=verify_model_file(adapter, sha256_of(adapter)),
-        threads=1,
+        settings=EngineSettings(threads=1),
     )
 
 

@@ -27,6 +27,7 @@ from curtilage.inference.protocol import (
     Started,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
 from support.byte_model import sha256_of
 from support.fakes import returns
 from support.left_over import Canary, uncollected
@@ -111,7 +112,7 @@ async def test_no_question_is_left_after_its_answer(
 ) -> None:
     canary = Canary()
     file = verify_model_file(byte_model, sha256_of(byte_model))
-    engine = LlamaCppEngine(file, model_id="byte", threads=1)
+    engine = LlamaCppEngine(file, model_id="byte", settings=EngineSettings(threads=1))
     await engine.start()
     try:
         with uncollected():

@@ -36,6 +36,7 @@ from curtilage.inference.protocol import (
     Token,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
 from support.byte_model import sha256_of
 from support.fakes import returns
 from support.left_over import Canary, uncollected
@@ -61,7 +62,7 @@ ENDLESS = ask(max_tokens=1800)
 async def running(path: Path, **settings: float) -> AsyncGenerator[LlamaCppEngine]:
     file = verify_model_file(path, sha256_of(path))
     chosen = {"threads": 1, "sequences": 3} | settings
-    engine = LlamaCppEngine(file, model_id="byte", **chosen)  # type: ignore[arg-type]
+    engine = LlamaCppEngine(file, model_id="byte", settings=EngineSettings(**chosen))  # type: ignore[arg-type]
     await engine.start()
     try:
         yield engine

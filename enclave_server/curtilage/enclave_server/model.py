@@ -63,6 +63,7 @@ from curtilage.inference.protocol import (
     ToolChoice,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
@@ -195,12 +196,14 @@ async def open_model(config: EnclaveConfig) -> ServedModel:
         engine = LlamaCppEngine(
             await asyncio.to_thread(_open_file, choice),
             model_id=DEFAULT_MODEL_ID if choice.path is None else choice.path.stem,
-            context_tokens=choice.context_tokens,
-            # One CPU is left to the sender of frames; see NICENESS.
-            threads=min(choice.threads, max(1, available_cpus() - 1)),
-            max_queued=config.limits.max_queue,
-            sequences=choice.sequences,
-            niceness=NICENESS,
+            settings=EngineSettings(
+                context_tokens=choice.context_tokens,
+                # One CPU is left to the sender of frames; see NICENESS.
+                threads=min(choice.threads, max(1, available_cpus() - 1)),
+                max_queued=config.limits.max_queue,
+                sequences=choice.sequences,
+                niceness=NICENESS,
+            ),
         )
         await engine.start()
     except InferenceError as error:

@@ -58,13 +58,10 @@ from curtilage.inference.protocol import (
     Started,
     Usage,
 )
+from curtilage.inference.settings import DEFAULTS, EngineSettings
 from curtilage.inference.structured import form_of
 from curtilage.inference.templates import ChatTemplate
 
-DEFAULT_CONTEXT_TOKENS: Final = 4096
-DEFAULT_MAX_QUEUED: Final = 16
-TURN_S: Final = 2.0
-"""How long one answer may be written while others wait."""
 TURN_TOKENS: Final = 256
 """What an answer counts for at most while it waits: it gives way after its turn."""
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
@@ -169,18 +166,7 @@ class LlamaCppEngine:
         model: verified and open; closed by the engine once it is loaded.
         model_id: a display name.
         adapter: a LoRA adapter, verified and open, made for this model; likewise.
-        context_tokens: prompt and answer together; at most what the model was
-            trained for.
-        least_context_tokens: if memory is short, a context is made that is smaller
-            by half or more, but not below this; None: no smaller one is accepted.
-        threads: threads of one decode; None: the CPUs this process may use.
-        max_queued: how many requests may wait.
-        sequences: how many are answered at the same time, each with a context of
-            ``context_tokens``; one, if memory is short or the model's sequences
-            cannot be erased one by one.
-        niceness: of the computing threads, 0 to 19; if the system supports niceness
-            per thread.
-        turn_s: how long one answer may be written while others wait.
+        settings: its limits.
     """
 
     def __init__(
@@ -189,27 +175,19 @@ class LlamaCppEngine:
         *,
         model_id: str,
         adapter: VerifiedModel | None = None,
-        context_tokens: int = DEFAULT_CONTEXT_TOKENS,
-        least_context_tokens: int | None = None,
-        threads: int | None = None,
-        max_queued: int = DEFAULT_MAX_QUEUED,
-        sequences: int = 1,
-        niceness: int = 0,
-        turn_s: float = TURN_S,
+        settings: EngineSettings = DEFAULTS,
     ) -> None:
         self._file = model
         self._adapter = adapter
         self._model_id = model_id
-        self._context_tokens = context_tokens
-        self._least_context_tokens = least_context_tokens
-        self._threads = threads or available_cpus()
-        self._max_queued = max_queued
-        self._niceness = niceness
-        self._turn_s = turn_s
+        self._settings = settings
+        self._threads = settings.threads or available_cpus()
         self._usual_turn_s = 0.0
         # Guards the planner and the jobs; only the owner thread lets any of them run.
         self._changed = threading.Condition()
-        self._planner = Planner(sequences=sequences, max_waiting=max_queued)
+        self._planner = Planner(
+            sequences=settings.sequences, max_waiting=settings.max_queued
+        )
         self._jobs: dict[int, _Job] = {}
         self._leaving: list[_Leaving] = []
         self._stale_since: float | None = None
@@ -280,7 +258,7 @@ class LlamaCppEngine:
             return Load(
                 running=running,
                 queued=queued,
-                max_queued=self._max_queued,
+                max_queued=self._settings.max_queued,
                 wait_s=ahead * self._usual_turn_s / sequences,
             )
 
@@ -331,12 +309,12 @@ class LlamaCppEngine:
     # The owner thread's side.
 
     def _own(self) -> None:
-        if self._niceness and sys.platform == "linux":
+        if self._settings.niceness and sys.platform == "linux":
             # For this thread, and for those that the library will start. Refused if it
             # is that low already, or by a sandbox.
             with contextlib.suppress(OSError):
                 os.setpriority(
-                    os.PRIO_PROCESS, threading.get_native_id(), self._niceness
+                    os.PRIO_PROCESS, threading.get_native_id(), self._settings.niceness
                 )
         try:
             loaded, info = self._open()
@@ -370,7 +348,9 @@ class LlamaCppEngine:
         for file in self._files:
             file.close()
         self._planner = Planner(
-            sequences=max(1, len(costs)), max_waiting=self._max_queued, costs=costs
+            sequences=max(1, len(costs)),
+            max_waiting=self._settings.max_queued,
+            costs=costs,
         )
         info = EngineInfo(
             model_id=self._model_id,
@@ -387,9 +367,9 @@ class LlamaCppEngine:
     def _context(self, model: Model) -> Context:
         return Context(
             model,
-            tokens=min(self._context_tokens, model.trained_context),
+            tokens=min(self._settings.context_tokens, model.trained_context),
             threads=self._threads,
-            least_tokens=self._least_context_tokens,
+            least_tokens=self._settings.least_context_tokens,
             sequences=self._planner.sequences,
         )
 
@@ -502,7 +482,7 @@ class LlamaCppEngine:
         with self._changed:
             job = self._jobs[admission.ticket]
         job.sequence = admission.sequence
-        job.turn = _Turn(self._turn_s, self._others_wait)
+        job.turn = _Turn(self._settings.turn_s, self._others_wait)
         try:
             held = self._prepare(loaded, job)
         except EngineFailedError:

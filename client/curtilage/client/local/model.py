@@ -65,6 +65,7 @@ from curtilage.inference.protocol import (
     ToolChoice,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 """A larger context must be requested: two busy processors took 90 s to read 3,519
@@ -364,10 +365,12 @@ class LocalModel:
                     verified,
                     model_id=choice.model_id,
                     adapter=adapter,
-                    context_tokens=tokens,
-                    least_context_tokens=least,
-                    threads=threads,
-                    sequences=_sequences(verified, tokens, sequences),
+                    settings=EngineSettings(
+                        context_tokens=tokens,
+                        least_context_tokens=least,
+                        threads=threads,
+                        sequences=_sequences(verified, tokens, sequences),
+                    ),
                 )
                 unused.pop_all()  # from here on the engine closes them
                 return engine
