@@ -288,6 +288,8 @@ def _misfits(config: EnclaveConfig, tree: Tree, options: Options) -> list[str]:
     expected = "development" if options.development else "production"
     if config.environment.value != expected:
         problems.append(f'"environment" must be "{expected}" for {options.tee}')
+    if config.counters is not None:
+        problems.append("[counters] names a socket that nobody outside can reach")
     problems += _missing_files(config, tree, options)
     return problems
 

@@ -217,8 +217,19 @@ def test_freed_memory_is_overwritten(tmp_path: Path, inputs: Inputs) -> None:
         ('path = "embedded"', f'path = "/m"\nsha256 = "{"0" * 64}"', "model.path"),
         ('environment = "production"', 'environment = "x"', "environment"),
         ("quorum = 1", "quorum = 1\nquota = 2", "unknown key"),
+        ("[model]", '[counters]\nlisten = "unix:/c"\n[model]', "counters"),
     ],
-    ids=["listen", "evidence", "release", "anchor", "engine", "model", "word", "keys"],
+    ids=[
+        "listen",
+        "evidence",
+        "release",
+        "anchor",
+        "engine",
+        "model",
+        "word",
+        "keys",
+        "counters",
+    ],
 )
 def test_configuration_that_does_not_fit_stops_the_build(
     tmp_path: Path, inputs: Inputs, old: str, new: str, word: str

@@ -308,6 +308,12 @@ def test_anchor_with_the_wrong_keys_is_refused(anchor: str, problem: str) -> Non
     assert any(line.startswith(f"trust_anchors[0].{problem}") for line in found), found
 
 
+def test_counters_are_at_a_socket_if_one_is_named() -> None:
+    assert parse_config(text_of()).counters is None
+    tables = TABLES + '[counters]\nlisten = "unix:/run/counters.sock"\n'
+    assert parse_config(text_of(tables)).counters == Path("/run/counters.sock")
+
+
 def test_challenges_are_off_unless_enabled() -> None:
     assert not parse_config(text_of()).challenge.enabled
     tables = TABLES + "[challenge]\nenabled = true\nleast_interval_s = 7\n"
@@ -346,6 +352,22 @@ def test_challenges_are_off_unless_enabled() -> None:
         ("[model]", "[challenge]\nleast_interval_s = 0\n[model]", "challenge.least"),
         ("[model]", "[challenge]\nseldom = 0\n[model]", "challenge.'seldom': un"),
         ("[model]", "[freshness]\nrotate_s = 3600\n[model]", "freshness.rotate_s"),
+        (
+            "[model]",
+            '[counters]\nlisten = "127.0.0.1:9"\n[model]',
+            "counters.listen: m",
+        ),
+        ("[model]", "[counters]\n[model]", "counters.listen: a string"),
+        (
+            "[model]",
+            '[counters]\nlisten = "unix:/run/evidence.sock"\n[model]',
+            "counters.listen: is another socket's path",
+        ),
+        (
+            "[model]",
+            '[counters]\nlisten = "unix:/c"\nlabels = 1\n[model]',
+            "counters.'labels': unknown key",
+        ),
         (
             "[model]",
             "[freshness]\nkey_lifetime_s = 43201\n[model]",

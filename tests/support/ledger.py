@@ -27,6 +27,7 @@ from support.http_stream import HttpMessage
 FILE = Path(__file__).resolve().parents[2] / "docs" / "metadata.yaml"
 FULL_CHUNK = (4, 2**14 + TAG_BYTES)
 TIME = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
+SAMPLE = re.compile(r'(\w+)(?:\{(\w+)="([^"]*)"\})? ([0-9]+)')
 RELAY_KEY = re.compile(r"Bearer [A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}")
 
 
@@ -68,6 +69,15 @@ class FactRow(TypedDict):
     checked_by: str
 
 
+class FigureRow(TypedDict):
+    """One figure of the counters as the file has it."""
+
+    name: str
+    labels: NotRequired[dict[str, list[str]]]
+    step: int
+    why: str
+
+
 class Ledger(TypedDict):
     """The file."""
 
@@ -75,6 +85,7 @@ class Ledger(TypedDict):
     parties: dict[str, str]
     fields: list[FieldRow]
     hops: list[HopRow]
+    figures: list[FigureRow]
     facts: list[FactRow]
 
 
@@ -295,6 +306,38 @@ def _constant(
         yield "a sentence that is none of the program's"
 
 
+def figures_problems(rows: Sequence[FigureRow], text: str) -> list[str]:
+    """Return which samples are not listed, missing, or finer than their step."""
+    steps = {
+        (row["name"], label, value): row["step"]
+        for row in rows
+        for label, values in row.get("labels", {"": [""]}).items()
+        for value in values
+    }
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        match = SAMPLE.fullmatch(line)
+        if match is None:
+            found.append(f"not listed: {line}")
+            continue
+        name, label, value, amount = match.groups("")
+        step = steps.pop((name, label, value), None)
+        if step is None:
+            found.append(f"not listed: {line}")
+        elif int(amount) % step:
+            found.append(f"finer than {step}: {line}")
+    return [*found, *(f"missing: {each}" for each in steps)]
+
+
+def _figures(
+    message: HttpMessage, _: HttpMessage, where: Surroundings
+) -> Iterator[str]:
+    del where
+    yield from figures_problems(read_ledger()["figures"], message.body.decode())
+
+
 CheckContent = Callable[[HttpMessage, HttpMessage, Surroundings], Iterator[str]]
 CONTENTS: Mapping[str, CheckContent] = {
     "nothing": _nothing,
@@ -306,6 +349,7 @@ CONTENTS: Mapping[str, CheckContent] = {
     "copy": _copy,
     "copies": _copies,
     "constant": _constant,
+    "figures": _figures,
 }
 
 

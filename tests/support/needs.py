@@ -144,6 +144,7 @@ PROCESS: Final[Table] = {
     "enclave_server/acquire/test_fuse.py": (),
     "enclave_server/acquire/test_process.py": (),
     "enclave_server/evidence/test_report.py": (),
+    "enclave_server/http/test_counter_socket.py": (),
     "enclave_server/http/test_padded.py": (),
     "enclave_server/http/test_server.py": (),
     "enclave_server/http/test_tls.py": (

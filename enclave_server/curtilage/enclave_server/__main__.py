@@ -73,6 +73,9 @@ example:
   certificate = "/etc/curtilage/enclave.pem"
   key = "/etc/curtilage/enclave.key"
 
+  [counters]                                     # optional: GET /metrics, coarse
+  listen = "unix:/run/curtilage/counters.sock"
+
 exit codes: 0 stopped or checked, 2 usage or configuration, 3 model, evidence,
             address, or a standard stream that cannot be written to
 """

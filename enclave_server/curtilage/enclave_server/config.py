@@ -223,6 +223,7 @@ class EnclaveConfig:
         challenge: see there.
         tls: for a TCP address; None for a UNIX socket, and for plain TCP, which
             is for development only.
+        counters: UNIX socket that shows the operator's figures; None: there is none.
     """
 
     environment: Environment
@@ -236,6 +237,7 @@ class EnclaveConfig:
     freshness: Freshness = field(default_factory=Freshness)
     challenge: ChallengeChoice = field(default_factory=ChallengeChoice)
     tls: TLSFiles | None = None
+    counters: Path | None = None
 
 
 def parse_config(text: str) -> EnclaveConfig:
@@ -274,6 +276,9 @@ def parse_config(text: str) -> EnclaveConfig:
     limits = top.settings("limits", Limits())
     freshness = _read_freshness(top.table("freshness", optional=True))
     challenge = top.settings("challenge", ChallengeChoice())
+    counters = None
+    if top.has("counters"):
+        counters = _read_counters(top.table("counters"), {listen.path, evidence})
     top.finish()
     # Last: values that replaced invalid ones must never be served with.
     if top.problems:
@@ -290,7 +295,17 @@ def parse_config(text: str) -> EnclaveConfig:
         freshness=freshness,
         challenge=challenge,
         tls=tls,
+        counters=counters,
     )
+
+
+def _read_counters(table: Table, taken: set[Path | None]) -> Path:
+    path = table.unix_path("listen")
+    # Each socket replaces what is at its path.
+    if path in taken:
+        table.problem("listen", "is another socket's path")
+    table.finish()
+    return path
 
 
 def _check_listen(

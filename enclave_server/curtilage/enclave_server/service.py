@@ -9,14 +9,17 @@ import asyncio
 import contextlib
 import gc
 import json
+import secrets
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, TypeVar
 
 from curtilage.enclave_server.answer.challenger import Challenger
+from curtilage.enclave_server.answer.run import AnswersChat
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.errors import OpeningError
 from curtilage.enclave_server.evidence.bundle import BundleKeeper, Held
@@ -151,11 +154,16 @@ async def running(
         held = keeper.require()
         model.keep_to(held.verified.transport)
         warn_if_unprotected(held, surroundings.notice)
+        answers: AnswersChat = model
+        if config.counters is not None:
+            answers = await stack.enter_async_context(
+                _counted(model, counters, config.counters)
+            )
         server = EnclaveServer(
             RequestContext(
                 keys=keys,
                 bundles=keeper,
-                model=model,
+                model=answers,
                 model_name=model.name,
                 counters=counters,
                 limits=config.limits,
@@ -198,6 +206,39 @@ async def running(
         stack.callback(gc.unfreeze)
         surroundings.out(json.dumps({"ready": True, "listen": address}))
         yield address
+
+
+@contextlib.asynccontextmanager
+async def _counted(
+    model: ServedModel, counters: Counters, path: Path
+) -> AsyncGenerator[AnswersChat]:
+    """Show the operator's figures at a socket, and count the model's answers."""
+    # Imported late: without such a socket there is nothing that counts.
+    from curtilage.enclave_server.counters import (  # noqa: PLC0415
+        UPDATE_S,
+        CountedModel,
+        Figures,
+    )
+    from curtilage.enclave_server.http.counter_socket import (  # noqa: PLC0415
+        CounterSocket,
+    )
+
+    clock = asyncio.get_running_loop().time
+    figures = Figures(counters, clock=clock, draw=secrets.SystemRandom().random)
+
+    async def update() -> None:
+        while True:
+            await asyncio.sleep(UPDATE_S)
+            figures.update()
+
+    socket = CounterSocket(path, lambda: figures.text)
+    await socket.start()
+    updating = asyncio.create_task(update())
+    try:
+        yield CountedModel(model, figures)
+    finally:
+        socket.stop()
+        await _cancelled(updating)
 
 
 def warn_if_unprotected(held: Held, notice: Callable[[str], None]) -> None:
