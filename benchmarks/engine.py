@@ -12,13 +12,15 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.report import Table
+from benchmarks.engine_peer import CONTEXT_TOKENS, DECODED
+from benchmarks.report import Table, busy, host, progress
+from benchmarks.shapes import Chosen, embedded, make_model, token_bytes_read
 
 CLIENTS: Final = (1, 2, 4, 8, 16)
 ROUNDS: Final = 3
@@ -36,7 +38,7 @@ class Measured:
     first_ms: list[float] = field(default_factory=list[float])
 
 
-class _Peer:
+class EnginePeer:
     """A running engine process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -58,20 +60,40 @@ class _Peer:
         return line
 
 
-def measure_engine() -> list[Table]:
-    """Measure all numbers of clients, then the pause; takes some minutes."""
+def measure_engine(folder: Path, shape: str = "") -> list[Table]:
+    """Measure all numbers of clients, then the pause and the memory; some minutes.
+
+    Args:
+        folder: for a model's file.
+        shape: one of ``SHAPES``; empty: the embedded model.
+    """
     peers = [OWN, SERIAL, *([SERVER] if find_spec("xllamacpp") else [])]
     if SERVER not in peers:
         sys.stdout.write(f"{SKIPPED}\n")
-    rows = [(clients, _measure(peers, clients)) for clients in CLIENTS]
-    return [_table(rows), _waits(rows), _pause()]
+    if shape:
+        progress(f"writing a model of random weights in the shape of {shape}")
+    which = make_model(shape, folder) if shape else embedded()
+    rows = [(clients, _measure(peers, clients, which)) for clients in CLIENTS]
+    tables = [_table(rows), _waits(rows), _pause(which), _bandwidth(which)]
+    return [
+        replace(
+            table,
+            title=f"{table.title}; {which.name} model",
+            note=f"{table.note}; {host()}; {busy()}".removeprefix("; "),
+        )
+        for table in tables
+    ]
 
 
-def _measure(peers: list[str], clients: int) -> dict[str, Measured]:
+def _measure(peers: list[str], clients: int, which: Chosen) -> dict[str, Measured]:
     found = {peer: Measured() for peer in peers}
     with ExitStack() as running:
-        started = {peer: running.enter_context(_run(peer, clients)) for peer in peers}
-        for _ in range(ROUNDS):
+        started = {
+            peer: running.enter_context(run_engine(peer, clients, which))
+            for peer in peers
+        }
+        for number in range(ROUNDS):
+            progress(f"{clients} at once: round {number + 1} of {ROUNDS}")
             for name, peer in started.items():
                 result = peer.run("load")
                 found[name].per_cpu_s.append(result["tokens"] / result["cpu_s"])
@@ -81,8 +103,10 @@ def _measure(peers: list[str], clients: int) -> dict[str, Measured]:
 
 
 @contextmanager
-def _run(peer: str, clients: int) -> Generator[_Peer]:
+def run_engine(peer: str, clients: int, which: Chosen) -> Generator[EnginePeer]:
+    """Start an engine's process with so many places; stop it at the end."""
     command = [sys.executable, "-m", "benchmarks.engine_peer", peer, str(clients)]
+    command += which.arguments()
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -92,7 +116,7 @@ def _run(peer: str, clients: int) -> Generator[_Peer]:
         stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
-        started = _Peer(process)
+        started = EnginePeer(process)
         started.read()
         yield started
 
@@ -119,8 +143,9 @@ def _table(rows: list[tuple[int, dict[str, Measured]]]) -> Table:
         title="Tokens per second of processor time, reading included",
         columns=("at once", "ours", "serial", "server", "to serial", "to server"),
         rows=tuple(cells),
-        note=f"medians of {ROUNDS} rounds in turns; 48 tokens after 80; one thread; "
-        "the embedded model" + ("" if SERVER in rows[0][1] else f"; {SKIPPED}"),
+        note=f"medians of {ROUNDS} rounds in turns; 48 tokens after a question of "
+        "about 200 characters; one thread"
+        + ("" if SERVER in rows[0][1] else f"; {SKIPPED}"),
     )
 
 
@@ -139,8 +164,35 @@ def _waits(rows: list[tuple[int, dict[str, Measured]]]) -> Table:
     )
 
 
-def _pause() -> Table:
-    with _run(OWN, 5) as peer:
+def _bandwidth(which: Chosen) -> Table:
+    """Compare what decoding one answer reads with what one thread can read."""
+    # In the middle of the answer, behind a question of about 80 tokens.
+    context = min(CONTEXT_TOKENS, 320 // which.token_bytes + DECODED // 2)
+    read = token_bytes_read(which.path, context)
+    with run_engine(OWN, 1, which) as peer:
+        found = [peer.run("decode") for _ in range(ROUNDS)]
+    rows: list[tuple[str | float, ...]] = [
+        (
+            f"round {number + 1}",
+            1 / each["gap_s"],
+            read / 1e6,
+            read / each["gap_s"] / 1e9,
+            each["read_per_s"] / 1e9,
+            f"{read / each['gap_s'] / each['read_per_s']:.0%}",
+        )
+        for number, each in enumerate(found)
+    ]
+    return Table(
+        title="The share of the memory's speed that decoding one answer reaches",
+        columns=("", "tokens/s", "MB a token", "GB/s", "memory GB/s", "share"),
+        rows=tuple(rows),
+        note="weights and context read once a token; median gap of "
+        f"{DECODED} tokens; memory: one thread reads 512 MiB, the best of five",
+    )
+
+
+def _pause(which: Chosen) -> Table:
+    with run_engine(OWN, 5, which) as peer:
         found = [peer.run("pause") for _ in range(ROUNDS)]
     rows: list[tuple[str | float, ...]] = [
         (title, *(each[name] for each in found))

@@ -1,12 +1,13 @@
 """One engine under load, in a process of its own: prints a line of JSON for each round.
 
-``python -m benchmarks.engine_peer PEER CLIENTS``; each line of standard input starts a
-round: ``load``, or ``pause``. Every engine has the same model, one thread, the same
-prompts and as many places as there are clients.
+``python -m benchmarks.engine_peer PEER CLIENTS NAME FILE SHA256 BYTES``; each line of
+standard input starts a round: ``load``, ``pause`` or ``decode``. Every engine has the
+same model, one thread, the same prompts and as many places as there are clients.
 """
 
 import asyncio
 import json
+import math
 import sys
 import threading
 import time
@@ -18,8 +19,10 @@ from importlib import import_module
 from itertools import count, pairwise
 from typing import Any, Final
 
+import numpy as np
+
+from benchmarks.shapes import Chosen, chosen
 from benchmarks.topics import TOPICS
-from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
 from curtilage.inference.protocol import (
     ChatMessage,
     Engine,
@@ -35,6 +38,9 @@ LEAST_QUESTIONS: Final = 4
 """Of all clients together, each client's one after the other."""
 LONG_TOKENS: Final = 900
 WRITERS: Final = 4
+DECODED: Final = 128
+"""Tokens of the answer whose gaps are compared with the memory's speed."""
+READ_BYTES: Final = 512 * 1024 * 1024
 FEW: Final = 10
 """Tokens of each of them before a measurement begins."""
 _NUMBERS = count(int(time.time()) % 100_000 * 1000)
@@ -115,11 +121,11 @@ def _measure(result: Round, run: Callable[[], object]) -> None:
     result.wall_s = time.perf_counter() - wall
 
 
-def _serial() -> Ask:
+def _serial(which: Chosen) -> Ask:
     """Return llama-cpp-python's ``Llama`` behind a lock."""
     package: Any = import_module("llama_cpp")
     model = package.Llama(
-        str(find_default_model()),
+        str(which.path),
         n_ctx=CONTEXT_TOKENS,
         n_threads=THREADS,
         n_threads_batch=THREADS,
@@ -147,11 +153,11 @@ def _serial() -> Ask:
     return ask
 
 
-def _server(clients: int) -> Ask:
+def _server(clients: int, which: Chosen) -> Ask:
     """Return llama.cpp's server, without the caches that join different people."""
     package: Any = import_module("xllamacpp")
     settings = package.CommonParams()
-    settings.model.path = str(find_default_model())
+    settings.model.path = str(which.path)
     settings.n_parallel = clients
     settings.n_ctx = clients * CONTEXT_TOKENS
     settings.n_gpu_layers = 0
@@ -183,15 +189,15 @@ def _server(clients: int) -> Ask:
     return ask
 
 
-def _own(clients: int) -> Iterator[str]:
+def _own(clients: int, which: Chosen) -> Iterator[str]:
     """Run rounds of ours, on one loop; yield a line for each."""
     from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
     from curtilage.inference.modelfile import verify_model_file  # noqa: PLC0415
     from curtilage.inference.settings import EngineSettings  # noqa: PLC0415
 
     engine = LlamaCppEngine(
-        verify_model_file(find_default_model(), DEFAULT_SHA256),
-        model_id="default",
+        verify_model_file(which.path, which.sha256),
+        model_id=which.name,
         settings=EngineSettings(
             context_tokens=CONTEXT_TOKENS,
             threads=THREADS,
@@ -204,7 +210,13 @@ def _own(clients: int) -> Iterator[str]:
         runner.run(_once(engine, question()))
         for line in sys.stdin:
             if line.strip() == "pause":
-                yield json.dumps(runner.run(_pause(engine)))
+                yield json.dumps(runner.run(_pause(engine, which)))
+                continue
+            if line.strip() == "decode":
+                times = runner.run(_once(engine, question(), DECODED))
+                gaps = sorted(after - before for before, after in pairwise(times))
+                found = {"gap_s": gaps[len(gaps) // 2], "read_per_s": _read_per_s()}
+                yield json.dumps(found)
                 continue
             result = Round()
             _measure(result, lambda: runner.run(_clients(engine, clients, result)))  # noqa: B023 - run at once
@@ -235,7 +247,19 @@ async def _once(engine: Engine, text: str, tokens: int = TOKENS) -> list[float]:
         ]
 
 
-async def _pause(engine: Engine) -> dict[str, float]:
+def _read_per_s() -> float:
+    """Return how many bytes of memory one thread reads per second; the best of five."""
+    # Written: zeros that were only reserved would all be one page.
+    array = np.ones(READ_BYTES // 8, np.int64)
+    best_s = math.inf
+    for _ in range(5):
+        began = time.perf_counter()
+        array.max()
+        best_s = min(best_s, time.perf_counter() - began)
+    return READ_BYTES / best_s
+
+
+async def _pause(engine: Engine, which: Chosen) -> dict[str, float]:
     """Return the longest gap of running answers before and while a prompt is read.
 
     In processor time of this process, too: the gap on a machine that is otherwise idle.
@@ -249,7 +273,10 @@ async def _pause(engine: Engine) -> dict[str, float]:
         await asyncio.sleep(0.05)
     came = time.perf_counter()
     # It may end at once: then no token comes.
-    await _once(engine, "one two three " * (LONG_TOKENS // 3), 1)
+    text = "one two three " * (LONG_TOKENS // 3)
+    if which.token_bytes == 1:
+        text = text[:LONG_TOKENS]
+    await _once(engine, text, 1)
     read = time.perf_counter()
     for task in running:
         task.cancel()
@@ -286,13 +313,13 @@ async def _write(engine: Engine, times: list[tuple[float, float]]) -> None:
 
 def main() -> int:
     """Say when ready, then run a round for each line of standard input."""
-    peer, clients = sys.argv[1], int(sys.argv[2])
+    peer, clients, which = sys.argv[1], int(sys.argv[2]), chosen(sys.argv[3:])
     if peer == "own":
         _say("ready")
-        for line in _own(clients):
+        for line in _own(clients, which):
             _say(line)
         return 0
-    ask = _serial() if peer == "serial" else _server(clients)
+    ask = _serial(which) if peer == "serial" else _server(clients, which)
     ask(question())
     _say("ready")
     for _ in sys.stdin:

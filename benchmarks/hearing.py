@@ -10,7 +10,7 @@ import json
 import ssl
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,7 @@ from curtilage.wire.padding import seal_padded_request
 
 SAID: Final = b"word"
 END: Final = b"[DONE]"
+OK: Final = 200
 QUESTION: Final = "What is the difference between a virus and a bacterium?"
 
 
@@ -35,6 +36,7 @@ class Way:
         key: what to seal to; None: nothing is sealed.
         padded: whether requests have size classes.
         tls: for the connection; None: plain.
+        source: the loopback address to ask from; empty: any.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Way:
     key: KeyConfig | None = None
     padded: bool = False
     tls: ssl.SSLContext | None = None
+    source: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,29 +71,54 @@ async def ask(way: Way, *, seed: int, only_first: bool = False) -> Heard:
         seed: the question's.
         only_first: hang up after the first piece.
     """
+    heard = Heard()
+    async with aclosing(pieces(way, _question(seed))) as answer:
+        async for after_s, text in answer:
+            if not heard.first_s and SAID in text:
+                heard.first_s = after_s
+                if only_first:
+                    return heard
+            if END in text:
+                heard.text_s = after_s
+            heard.all_s = after_s
+    return heard
+
+
+async def pieces(way: Way, question: bytes) -> AsyncGenerator[tuple[float, bytes]]:
+    """Ask, and yield the answer's content as it can be read, with the seconds so far.
+
+    The last piece is empty: then the line is free. Closing the iterator hangs up.
+
+    Args:
+        way: how; the connection is there before the time begins.
+        question: a request's body, JSON.
+
+    Raises:
+        RuntimeError: the answer has another status than 200.
+        OSError: the connection failed.
+        EOFError: the answer was cut.
+    """
     host, _, port = way.address.rpartition(":")
     name = None if way.tls is None else host
     reader, writer = await asyncio.open_connection(
-        host, int(port), ssl=way.tls, server_hostname=name
+        host,
+        int(port),
+        ssl=way.tls,
+        server_hostname=name,
+        local_addr=(way.source, 0) if way.source else None,
     )
     try:
-        heard = Heard()
         started = time.perf_counter()
-        content, opening = _prepared(way, _question(seed))
+        content, opening = _prepared(way, question)
         writer.write(_head(way, len(content)) + content)
-        async for piece in _body(reader):
-            for text in opening.read(piece):
-                if not heard.first_s and SAID in text:
-                    heard.first_s = time.perf_counter() - started
-                    if only_first:
-                        return heard
-                if END in text:
-                    heard.text_s = time.perf_counter() - started
+        async with aclosing(_body(reader)) as body:
+            async for piece in body:
+                for text in opening.read(piece):
+                    yield time.perf_counter() - started, text
         opening.finish()
-        heard.all_s = time.perf_counter() - started
-        return heard
+        yield time.perf_counter() - started, b""
     finally:
-        writer.close()
+        writer.transport.abort()
 
 
 @dataclass(slots=True)
@@ -117,6 +145,8 @@ class Opening:
 
     def _content(self, plaintext: bytes) -> Iterator[bytes]:
         for event in self.decoder.push(plaintext):
+            if isinstance(event, bhttp.ResponseHead) and event.status != OK:
+                raise RuntimeError("a question of the benchmark was refused")
             if isinstance(event, bhttp.ContentChunk):
                 yield event.data
 

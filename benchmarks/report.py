@@ -3,8 +3,11 @@
 import math
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,51 @@ class Table:
         return {"title": self.title, "rows": rows, "note": self.note}
 
 
+NORMAL_95: Final = 1.96
+CHANCE: Final = 0.5
+NEAR_CHANCE: Final = 0.05
+"""An area further away, whose interval still contains chance, needs more numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """How often one group's numbers are above another's (area under the ROC curve).
+
+    Attributes:
+        share: 0.5 is chance; 0 and 1 separate the groups.
+        low: of the 95 % interval.
+        high: likewise.
+    """
+
+    share: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Return the area, its interval and what they say."""
+        said = "unclear"
+        if not self.low <= CHANCE <= self.high:
+            said = "DIFFERS"
+        elif abs(self.share - CHANCE) <= NEAR_CHANCE:
+            said = "chance"
+        return f"{self.share:.3f} ({self.low:.3f} to {self.high:.3f}) {said}"
+
+
+def area_above(these: Sequence[float], those: Sequence[float]) -> Area:
+    """Return how often one of these is above one of those, with DeLong's interval.
+
+    Args:
+        these: two numbers at least.
+        those: likewise.
+    """
+    ours = [fmean((a > b) + (a == b) / 2 for b in those) for a in these]
+    theirs = [fmean((a > b) + (a == b) / 2 for a in these) for b in those]
+    share = fmean(ours)
+    spread = math.sqrt(variance(ours) / len(ours) + variance(theirs) / len(theirs))
+    half = NORMAL_95 * spread
+    return Area(share, max(0.0, share - half), min(1.0, share + half))
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the least value that ``share`` of the values do not exceed."""
     ordered = sorted(values)
@@ -46,6 +94,18 @@ def quantile(values: Sequence[float], share: float) -> float:
 def host() -> str:
     """Say what this machine is, without naming it."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
+
+
+def busy() -> str:
+    """Say how busy the machine is: processes that wanted a processor, by minutes."""
+    one, five, _ = os.getloadavg()
+    return f"load {one:.1f} in the last minute, {five:.1f} in five"
+
+
+def progress(text: str) -> None:
+    """Write a line about a measurement that takes longer than two seconds."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _cell(value: str | float) -> str:
