@@ -45,6 +45,7 @@ from curtilage.inference.protocol import (
     Started,
     Token,
     Tool,
+    ToolCall,
     ToolChoice,
     TopLogprob,
 )
@@ -530,6 +531,26 @@ async def test_requests_are_answered_in_order_of_arrival(
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
     assert order == [0, 1, 2, 3, 4]
+
+
+async def test_a_request_waits_longer_for_its_calls_too(
+    byte_engine: LlamaCppEngine,
+) -> None:
+    call = ToolCall(id="1", name="find", arguments="x" * 1200)
+    turn = ChatMessage(role="assistant", content="", tool_calls=(call,))
+    long = replace(ask(), messages=(*ask().messages, turn))
+    order: list[str] = []
+
+    async def one(name: str, request: GenerateRequest) -> None:
+        await collect(byte_engine, request)
+        order.append(name)
+
+    tasks: list[asyncio.Task[None]] = []
+    for each in (("first", ask()), ("long", long), ("short", ask())):
+        tasks.append(asyncio.create_task(one(*each)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert order == ["first", "short", "long"]
 
 
 async def test_engine_refuses_before_start(byte_model: Path) -> None:

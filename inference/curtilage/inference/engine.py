@@ -107,9 +107,8 @@ class _Job:
 
     def cost(self) -> int:
         """Return approximately the work of its first turn."""
-        read = sum(len(each.content) for each in self.request.messages)
         written = min(self.request.settings.max_tokens, TURN_TOKENS)
-        return work_of(read // CHARS_PER_TOKEN, written)
+        return work_of(self.request.chars // CHARS_PER_TOKEN, written)
 
     def done(self) -> Done:
         """Return its end, if it is cancelled now."""

@@ -232,6 +232,19 @@ class GenerateRequest:
         self._check_tools()
         self._check_results()
 
+    @property
+    def chars(self) -> int:
+        """Number of characters that the model reads, without those of its template."""
+        texts = [each.content for each in self.messages]
+        for call in (call for each in self.messages for call in each.tool_calls):
+            texts += (call.name, call.arguments)
+        for tool in () if self.tool_choice == "none" else self.tools:
+            texts += (tool.name, tool.description, tool.parameters)
+        wanted = self.response_format
+        if isinstance(wanted, JsonSchema):
+            texts += (wanted.name, wanted.description, wanted.schema)
+        return sum(map(len, texts))
+
     def _check_tools(self) -> None:
         names = {tool.name for tool in self.tools}
         if len(self.tools) > MAX_TOOLS:

@@ -187,9 +187,10 @@ class Request:
 
     @property
     def text_bytes(self) -> int:
-        """Length of its turns and tools in bytes, for code that must not read them."""
+        """Length of what it says in bytes, for code that must not read it."""
         texts = [each.said for each in self.messages]
         texts += [each.encoded for each in self.tools]
+        texts += [self.response_format.encoded] if self.response_format else []
         return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts)
 
 

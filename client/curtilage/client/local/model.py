@@ -82,7 +82,7 @@ AGAIN_S: Final = 30.0
 
 NONE_CONFIGURED: Final = "no local model configured"
 NOT_OFFERED: Final = "the local model called a tool that it was not offered"
-CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
+BYTES_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 
 
 class LocalModelMissingError(LocalModelError):
@@ -628,8 +628,7 @@ def _sequences(verified: VerifiedModel, tokens: int, asked: int | None) -> int:
 
 def _cost(query: Query) -> int:
     """Return approximately how many tokens the model will read and write."""
-    read = sum(len(message.said) for message in query.messages)
-    return query.settings.max_tokens + read // CHARS_PER_TOKEN
+    return query.settings.max_tokens + query.text_bytes // BYTES_PER_TOKEN
 
 
 def _requests(query: Query, signals: bool) -> Iterator[GenerateRequest]:
