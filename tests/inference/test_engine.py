@@ -28,6 +28,7 @@ from curtilage.inference.errors import (
     ModelFileError,
     NativeError,
     RequestError,
+    SchemaError,
     TemplateError,
 )
 from curtilage.inference.modelfile import CHANGED, verify_model_file
@@ -51,6 +52,7 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
+from curtilage.inference.structured import AnswerForm, form_of
 from support.byte_model import (
     EOS,
     FIRST_BYTE,
@@ -307,6 +309,35 @@ async def test_an_answer_fulfils_its_schema(
         )
         assert done_of(events).finish == "stop"
         assert is_valid(json.loads(text_of(events)), SCHEMA)
+
+
+async def test_schemas_are_converted_once_and_hold_up_no_one(
+    byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def converts(request: GenerateRequest) -> AnswerForm:
+        threads.append(threading.current_thread().name)
+        return form_of(request)
+
+    monkeypatch.setattr(engine, "form_of", converts)
+    await collect(byte_engine, ask())
+    assert threads == []
+    await collect(byte_engine, replace(ask(), response_format=JsonObject()))
+    (thread,) = threads
+    assert thread not in {threading.main_thread().name, "curtilage-engine"}
+
+
+async def test_a_schema_that_cannot_be_enforced_is_refused_without_its_text(
+    byte_engine: LlamaCppEngine,
+) -> None:
+    schema = '{"type": "string", "pattern": "canary"}'
+    wanted = JsonSchema(schema=schema, strict=True)
+    with pytest.raises(SchemaError) as refused:
+        await collect(byte_engine, replace(ask(), response_format=wanted))
+    assert refused.value.keyword == "pattern"
+    assert "canary" not in chain(refused.value)
+    assert byte_engine.load().running == byte_engine.load().queued == 0
 
 
 async def test_an_answer_cut_by_its_length_says_so(byte_engine: LlamaCppEngine) -> None:
