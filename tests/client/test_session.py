@@ -111,6 +111,14 @@ CALLING: dict[str, object] = {
         {"delta": {}, "finish_reason": "tool_calls"},
     ]
 }
+TWICE: dict[str, object] = {
+    "choices": [
+        {
+            "delta": {"tool_calls": [FUNCTION, {**FUNCTION, "index": 1}]},
+            "finish_reason": "tool_calls",
+        }
+    ]
+}
 SECOND: dict[str, object] = {
     "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]
 }
@@ -123,11 +131,16 @@ NAMED = Document.of({"name": "lose"}, schema=True)
         ([CALLING], QUERY),
         ([CALLING], replace(QUERY, tools=(NAMED,))),
         ([CALLING], replace(QUERY, tools=(OFFERED,), tool_choice="none")),
+        ([CALLING], replace(QUERY, tools=(OFFERED, NAMED), tool_choice="lose")),
+        ([TWICE], replace(QUERY, tools=(OFFERED,), parallel_tool_calls=False)),
         ([chunk(finish="tool_calls")], QUERY),
         ([chunk(finish="stop"), SECOND], QUERY),
         ([chunk(finish="stop")], replace(QUERY, settings=Settings(n=2))),
     ],
-    ids=["call", "other tool", "no tool", "end", "too many", "too few"],
+    ids=[
+        *("call", "other tool", "no tool", "another chosen", "two calls"),
+        *("end", "too many", "too few"),
+    ],
 )
 async def test_what_was_not_asked_for_is_not_shown(
     chunks: list[dict[str, object]], query: Query

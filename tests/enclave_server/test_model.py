@@ -2,6 +2,7 @@ import asyncio
 import math
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -360,6 +361,55 @@ async def test_several_answers_begin_and_end_once(
         ),
     ]
     assert [each.settings.seed for each in engine.requests] == seeds
+
+
+@pytest.mark.parametrize(
+    ("sequences", "running"), [(1, 1), (2, 1), (3, 1), (4, 2), (8, 4), (16, 4)]
+)
+async def test_several_answers_take_half_of_the_sequences(
+    sequences: int, running: int
+) -> None:
+    engine = ScriptedEngine(Script(delay_s=3600), sequences=sequences)
+    await engine.start()
+    async with aclosing(Model(engine).answer(replace(CHAT, n=4))) as answers:
+        assert await anext(answers) == Begun(prompt_tokens=7)
+        await asyncio.sleep(0)
+        assert (engine.load().running, engine.load().queued) == (running, 0)
+    assert engine.load().running == 0
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_several_answers_come_piece_by_piece() -> None:
+    engine = ScriptedEngine(
+        Script(pieces=("a", "b"), delay_s=0.02),
+        Script(pieces=("c",), delay_s=0.03, finish="length"),
+        sequences=4,
+    )
+    chat = replace(CHAT, n=2, logprobs=False)
+    begun, *pieces, end = await asked_of(engine, chat)
+    assert begun == Begun(prompt_tokens=7)
+    assert pieces == [
+        Piece(text="a"),
+        Piece(text="c", choice=1),
+        Piece(text="b"),
+    ]
+    assert end == Ending(
+        finish_reason="stop",
+        prompt_tokens=7,
+        completion_tokens=3,
+        others=("length",),
+    )
+
+
+async def test_one_of_several_answers_that_fails_ends_the_others() -> None:
+    fault = EngineFailedError("broken")
+    engine = ScriptedEngine(
+        Script(delay_s=3600), Script(fault=fault, fault_after=1), sequences=4
+    )
+    with pytest.raises(ModelError):
+        await asked_of(engine, replace(CHAT, n=2))
+    assert engine.load().running == 0
+    assert len(asyncio.all_tasks()) == 1
 
 
 async def test_the_likeliest_tokens_are_reported() -> None:

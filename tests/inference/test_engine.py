@@ -28,6 +28,7 @@ from curtilage.inference.errors import (
     ModelFileError,
     NativeError,
     RequestError,
+    SchemaError,
     TemplateError,
 )
 from curtilage.inference.modelfile import CHANGED, verify_model_file
@@ -45,11 +46,13 @@ from curtilage.inference.protocol import (
     Started,
     Token,
     Tool,
+    ToolCall,
     ToolChoice,
     TopLogprob,
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
+from curtilage.inference.structured import AnswerForm, form_of
 from support.byte_model import (
     EOS,
     FIRST_BYTE,
@@ -308,6 +311,35 @@ async def test_an_answer_fulfils_its_schema(
         assert is_valid(json.loads(text_of(events)), SCHEMA)
 
 
+async def test_schemas_are_converted_once_and_hold_up_no_one(
+    byte_engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def converts(request: GenerateRequest) -> AnswerForm:
+        threads.append(threading.current_thread().name)
+        return form_of(request)
+
+    monkeypatch.setattr(engine, "form_of", converts)
+    await collect(byte_engine, ask())
+    assert threads == []
+    await collect(byte_engine, replace(ask(), response_format=JsonObject()))
+    (thread,) = threads
+    assert thread not in {threading.main_thread().name, "curtilage-engine"}
+
+
+async def test_a_schema_that_cannot_be_enforced_is_refused_without_its_text(
+    byte_engine: LlamaCppEngine,
+) -> None:
+    schema = '{"type": "string", "pattern": "canary"}'
+    wanted = JsonSchema(schema=schema, strict=True)
+    with pytest.raises(SchemaError) as refused:
+        await collect(byte_engine, replace(ask(), response_format=wanted))
+    assert refused.value.keyword == "pattern"
+    assert "canary" not in chain(refused.value)
+    assert byte_engine.load().running == byte_engine.load().queued == 0
+
+
 async def test_an_answer_cut_by_its_length_says_so(byte_engine: LlamaCppEngine) -> None:
     wanted = replace(ask(max_tokens=3), response_format=JsonObject())
     events = await collect(byte_engine, wanted)
@@ -530,6 +562,26 @@ async def test_requests_are_answered_in_order_of_arrival(
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
     assert order == [0, 1, 2, 3, 4]
+
+
+async def test_a_request_waits_longer_for_its_calls_too(
+    byte_engine: LlamaCppEngine,
+) -> None:
+    call = ToolCall(id="1", name="find", arguments="x" * 1200)
+    turn = ChatMessage(role="assistant", content="", tool_calls=(call,))
+    long = replace(ask(), messages=(*ask().messages, turn))
+    order: list[str] = []
+
+    async def one(name: str, request: GenerateRequest) -> None:
+        await collect(byte_engine, request)
+        order.append(name)
+
+    tasks: list[asyncio.Task[None]] = []
+    for each in (("first", ask()), ("long", long), ("short", ask())):
+        tasks.append(asyncio.create_task(one(*each)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert order == ["first", "short", "long"]
 
 
 async def test_engine_refuses_before_start(byte_model: Path) -> None:

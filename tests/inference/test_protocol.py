@@ -184,6 +184,51 @@ def test_request_takes_tools_and_their_results() -> None:
     assert "call_1" not in repr(request)
 
 
+WORDS = "x" * 9
+
+
+@pytest.mark.parametrize(
+    ("fields", "chars"),
+    [
+        ({}, 0),
+        ({"messages": (HELLO, ChatMessage(role="user", content=WORDS))}, 9),
+        (
+            {
+                "messages": (
+                    HELLO,
+                    ChatMessage(
+                        role="assistant",
+                        content="",
+                        tool_calls=(ToolCall(id="1", name="find", arguments=WORDS),),
+                    ),
+                )
+            },
+            13,
+        ),
+        ({"tools": (Tool(name="f", description=WORDS, parameters="{}"),)}, 12),
+        (
+            {
+                "tools": (Tool(name="f", description=WORDS, parameters="{}"),),
+                "tool_choice": "none",
+            },
+            0,
+        ),
+        (
+            {
+                "response_format": JsonSchema(
+                    schema="{}", name="f", description=WORDS, strict=False
+                )
+            },
+            12,
+        ),
+    ],
+    ids=["nothing", "message", "call", "tool", "no tool", "schema"],
+)
+def test_all_that_the_model_reads_counts(fields: dict[str, Any], chars: int) -> None:
+    given: dict[str, Any] = {"messages": (HELLO,)} | fields
+    assert GenerateRequest(**given).chars == len(HELLO.content) + chars
+
+
 def test_cancel_calls_back_once() -> None:
     token = CancelToken()
     calls: list[int] = []

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,27 @@ def test_an_answer_without_demands_has_no_form() -> None:
     assert form() == AnswerForm()
     assert form().parser() is None
     assert form(tools=(FIND,), tool_choice="none") == AnswerForm()
+
+
+@pytest.mark.parametrize("choice", ["none", "auto", NamedTool(name="find")])
+def test_what_cannot_be_enforced_is_refused_whatever_is_chosen(choice: Any) -> None:  # noqa: ANN401
+    schema = '{"type": "object", "minProperties": 1}'
+    # Only converted here: that takes long where a schema is large.
+    strict = Tool(name="send", parameters=schema, strict=True)
+    with pytest.raises(SchemaError) as refused:
+        form(tools=(FIND, strict), tool_choice=choice)
+    assert refused.value.keyword == "minProperties"
+    form(tools=(FIND, replace(strict, strict=False)), tool_choice=choice)
+
+
+def test_bounds_of_numbers_are_limited_over_all_schemas() -> None:
+    many = {f"p{n}": {"type": "integer", "minimum": n} for n in range(500)}
+    tool = Tool(name="find", parameters=json.dumps({"properties": many}))
+    wanted = JsonSchema(schema=json.dumps({"properties": many}))
+    assert form(tools=(tool,), response_format=wanted).grammar
+    more = {"properties": many | {"q": {"type": "number", "maximum": 2}}}
+    with pytest.raises(SchemaError, match="bounds"):
+        form(tools=(tool,), response_format=JsonSchema(schema=json.dumps(more)))
 
 
 def test_tools_that_may_be_called_are_those_of_the_choice() -> None:

@@ -6,7 +6,7 @@ side is stored, logged or put into an exception.
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
@@ -64,6 +64,7 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
+from curtilage.inference.together import together
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
@@ -127,6 +128,9 @@ class Model:
     async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels generation.
 
+        Several answers to one question are written at the same time, in at most half of
+        the engine's sequences: the other half is for other requests.
+
         Raises:
             BusyError: too many requests wait, or for too long.
             PromptTooLongError: the context is too small for it.
@@ -135,27 +139,35 @@ class Model:
         """
         if self._engine.load().wait_s > self._patience_s:
             raise BusyError("too many requests are waiting")
-        ended: list[Ending] = []
+        begun = False
+        ended: dict[int, Ending] = {}
         try:
-            for choice in range(chat.n):
-                request = _request(chat, choice)
-                # Closed with us: a client that disconnects stops the engine at once,
-                # not at the next garbage collection, and the requests after it wait no
-                # longer.
-                async with aclosing(self._engine.generate(request)) as events:
-                    async for event in events:
-                        answer = _translate(event, chat, choice)
-                        if isinstance(answer, Ending):
-                            ended.append(answer)
-                        # Several answers to one question begin once.
-                        elif not choice or not isinstance(answer, Begun):
-                            yield answer
+            places = asyncio.Semaphore(max(1, self._engine.info.sequences // 2))
+            answers = [self._events(each, places) for each in _requests(chat)]
+            # Closed with us: a client that disconnects stops the engine at once, not at
+            # the next garbage collection, and the requests after it wait no longer.
+            async with aclosing(together(answers)) as events:
+                async for choice, event in events:
+                    answer = _translate(event, chat, choice)
+                    if isinstance(answer, Ending):
+                        ended[choice] = answer
+                    # Several answers to one question begin once.
+                    elif not (begun and isinstance(answer, Begun)):
+                        begun = True
+                        yield answer
             # Without an end an answer is not complete, and nor are several.
             if len(ended) == chat.n:
-                yield _joined(ended)
+                yield _joined([ended[choice] for choice in sorted(ended)])
         except InferenceError as error:
             # The engine's errors hold only counts; ours are the ones that may be sent.
             raise _ours(error) from None
+
+    async def _events(
+        self, request: GenerateRequest, places: asyncio.Semaphore
+    ) -> AsyncGenerator[Event]:
+        async with places, aclosing(self._engine.generate(request)) as events:
+            async for event in events:
+                yield event
 
     async def close(self) -> None:
         """Stop the engine and free the model."""
@@ -224,19 +236,24 @@ def _open_file(choice: ModelChoice) -> VerifiedModel:
     return open_default_model()
 
 
-def _request(chat: ChatCompletionRequest, choice: int) -> GenerateRequest:
+def _requests(chat: ChatCompletionRequest) -> Iterator[GenerateRequest]:
+    """Yield one request for each answer."""
+    request, seed = _request(chat), chat.seed
+    for choice in range(chat.n):
+        if seed is not None and choice:
+            # Several answers from one seed would be one. Signed, of 64 bits.
+            seed = (seed + MAX_SEED + 2) % (2 * MAX_SEED + 2) - MAX_SEED - 1
+        yield replace(request, settings=replace(request.settings, seed=seed))
+
+
+def _request(chat: ChatCompletionRequest) -> GenerateRequest:
     """Translate; a speaker's name is dropped, as no template reads it."""
-    seed = chat.seed
-    if seed is not None and choice:
-        # Several answers from one seed would be one. Signed, of 64 bits.
-        seed = (seed + choice + MAX_SEED + 1) % (2 * MAX_SEED + 2) - MAX_SEED - 1
     return GenerateRequest(
         messages=tuple(map(_message, chat.messages)),
         settings=SamplingSettings(
             max_tokens=chat.max_tokens,
             temperature=chat.temperature,
             top_p=chat.top_p,
-            seed=seed,
             stop=chat.stop,
             logprobs=chat.logprobs,
             top_logprobs=chat.top_logprobs,

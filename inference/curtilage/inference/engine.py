@@ -59,7 +59,7 @@ from curtilage.inference.protocol import (
     Usage,
 )
 from curtilage.inference.settings import DEFAULTS, EngineSettings
-from curtilage.inference.structured import form_of
+from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.inference.templates import ChatTemplate
 
 TURN_TOKENS: Final = 256
@@ -86,6 +86,7 @@ class _Job:
     """One request in progress, shared by the caller's loop and the owner thread."""
 
     request: GenerateRequest = field(repr=False)
+    form: AnswerForm = field(repr=False)
     token: CancelToken
     loop: asyncio.AbstractEventLoop
     out: "asyncio.Queue[Event | InferenceError]" = field(repr=False)
@@ -107,9 +108,8 @@ class _Job:
 
     def cost(self) -> int:
         """Return approximately the work of its first turn."""
-        read = sum(len(each.content) for each in self.request.messages)
         written = min(self.request.settings.max_tokens, TURN_TOKENS)
-        return work_of(read // CHARS_PER_TOKEN, written)
+        return work_of(self.request.chars // CHARS_PER_TOKEN, written)
 
     def done(self) -> Done:
         """Return its end, if it is cancelled now."""
@@ -221,8 +221,19 @@ class LlamaCppEngine:
         self, request: GenerateRequest, *, cancel: CancelToken | None = None
     ) -> AsyncGenerator[Event]:
         """Answer; see the Protocol."""
+        # In a thread: neither the loop, which sends, nor the owner thread, which others
+        # wait for, may take seconds for one request's schemas.
+        try:
+            form = (
+                await asyncio.to_thread(form_of, request)
+                if demands(request)
+                else AnswerForm()
+            )
+        except InferenceError as problem:
+            raise _public(problem) from None
         job = _Job(
             request=request,
+            form=form,
             token=cancel or CancelToken(),
             loop=asyncio.get_running_loop(),
             out=asyncio.Queue(),
@@ -502,7 +513,7 @@ class LlamaCppEngine:
         context = loaded.context
         answer = job.answer
         if answer is None:
-            settings, form = job.request.settings, form_of(job.request)
+            settings, form = job.request.settings, job.form
             prompt = decoding.build_prompt(
                 loaded,
                 job.request.messages,

@@ -331,11 +331,13 @@ class Grammar:
     Attributes:
         rules: by their names.
         repeats: the sum of all numbers of repetitions; what adds them bounds it.
+        bounds: the number of bounds of numbers; likewise.
     """
 
     def __init__(self) -> None:
         self.rules: dict[str, Node] = {}
         self.repeats = 0
+        self.bounds = 0
         self._common: dict[str, Rule] = {}
         self._new: list[str] = []
         self._finite = set[str]()

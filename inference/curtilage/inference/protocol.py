@@ -44,8 +44,8 @@ class Tool:
 
     Raises:
         RequestError: the name is invalid, or a text has no UTF-8 form.
-        SchemaError: the schema is no JSON object, too large or malformed, permits no
-            object, or is strict and cannot be enforced.
+        SchemaError: the schema is no JSON object or too large. ``Engine.generate`` says
+            what else is wrong with it: that takes a second where it is large.
     """
 
     name: str = field(repr=False)
@@ -54,15 +54,22 @@ class Tool:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        """Check the name, the texts and the schema."""
+        """Check the name and the texts."""
         _refuse_name(self.name, "a tool")
         refuse_unencodable(self.description, "a tool's description")
-        self.arguments_rule(Grammar())
+        self._schema()
 
     def arguments_rule(self, grammar: Grammar) -> Rule:
-        """Add the rules of the arguments to a grammar; return the first one."""
-        schema = _read_schema(self.parameters, "a tool's parameters")
-        return add_object_schema(grammar, schema, strict=self.strict)
+        """Add the rules of the arguments to a grammar; return the first one.
+
+        Raises:
+            SchemaError: the schema is malformed or has too many parts, permits no
+                object, or is strict and cannot be enforced.
+        """
+        return add_object_schema(grammar, self._schema(), strict=self.strict)
+
+    def _schema(self) -> dict[str, object]:
+        return _read_schema(self.parameters, "a tool's parameters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +135,7 @@ class JsonSchema:
 
     Raises:
         RequestError: the name is invalid, or a text has no UTF-8 form.
-        SchemaError: the schema is no JSON object, too large or malformed, permits
-            nothing, or is strict and cannot be enforced.
+        SchemaError: as of a ``Tool``.
     """
 
     schema: str = field(repr=False)
@@ -138,15 +144,21 @@ class JsonSchema:
     strict: bool = True
 
     def __post_init__(self) -> None:
-        """Check the name, the texts and the schema."""
+        """Check the name and the texts."""
         _refuse_name(self.name, "a response format")
         refuse_unencodable(self.description, "a response format's description")
-        self.answer_rule(Grammar())
+        self._schema()
 
     def answer_rule(self, grammar: Grammar) -> Rule:
-        """Add the rules of the answer to a grammar; return the first one."""
-        schema = _read_schema(self.schema, "a response format's schema")
-        return add_schema(grammar, schema, strict=self.strict)
+        """Add the rules of the answer to a grammar; return the first one.
+
+        Raises:
+            SchemaError: as ``Tool.arguments_rule``, or the schema permits nothing.
+        """
+        return add_schema(grammar, self._schema(), strict=self.strict)
+
+    def _schema(self) -> dict[str, object]:
+        return _read_schema(self.schema, "a response format's schema")
 
 
 ResponseFormat = JsonObject | JsonSchema
@@ -231,6 +243,19 @@ class GenerateRequest:
             refuse_unencodable(text, "a stop string")
         self._check_tools()
         self._check_results()
+
+    @property
+    def chars(self) -> int:
+        """Number of characters that the model reads, without those of its template."""
+        texts = [each.content for each in self.messages]
+        for call in (call for each in self.messages for call in each.tool_calls):
+            texts += (call.name, call.arguments)
+        for tool in () if self.tool_choice == "none" else self.tools:
+            texts += (tool.name, tool.description, tool.parameters)
+        wanted = self.response_format
+        if isinstance(wanted, JsonSchema):
+            texts += (wanted.name, wanted.description, wanted.schema)
+        return sum(map(len, texts))
 
     def _check_tools(self) -> None:
         names = {tool.name for tool in self.tools}
@@ -508,6 +533,8 @@ class Engine(Protocol):
         """Answer; closing the iterator cancels.
 
         Raises:
+            SchemaError: a schema of the request is malformed, permits nothing, has too
+                many parts, or is strict and cannot be enforced.
             ContextTooLongError: prompt and answer do not fit.
             TemplateError: the model cannot take these turns.
             EngineBusyError: too many requests are waiting.

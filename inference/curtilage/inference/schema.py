@@ -44,6 +44,9 @@ MAX_NESTED: Final = 64
 MAX_ALL_REPEATS: Final = 20_000
 """Of all schemas of a request: the library writes each repetition out, and takes 6 ms
 and 0.2 MB for 1,000."""
+MAX_BOUNDS: Final = 1000
+"""Of the numbers of all schemas of a request: a range takes a millisecond to convert,
+and 3,500 characters of the grammar."""
 MAX_INTEGER: Final = 10**15
 """Of a bound: with larger ones the digits would be too many."""
 
@@ -355,6 +358,9 @@ class _Converter:
         if not abs(bound) <= MAX_INTEGER:
             self._unenforced(word, at, "has a bound that is too large")
             return None
+        self._grammar.bounds += 1
+        if self._grammar.bounds > MAX_BOUNDS:
+            raise SchemaError(f"has more than {MAX_BOUNDS} bounds of numbers")
         return bound
 
     def _listed(

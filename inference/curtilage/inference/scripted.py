@@ -25,6 +25,7 @@ from curtilage.inference.protocol import (
     TopLogprob,
     Usage,
 )
+from curtilage.inference.structured import demands, form_of
 
 SCRIPTED_INFO = EngineInfo(
     model_id="scripted",
@@ -121,6 +122,8 @@ class ScriptedEngine:
         """Play the next script; see the Protocol."""
         if not self._started:
             raise EngineClosedError("the engine is not running")
+        if demands(request):
+            form_of(request)
         if self._turn.locked() and self._waiting >= self._max_queued:
             raise EngineBusyError("too many requests are waiting")
         self.requests.append(request)

@@ -43,8 +43,12 @@ class AnswerForm:
 def form_of(request: GenerateRequest) -> AnswerForm:
     """Return the form of a request's answer.
 
+    Takes up to some seconds of processor time: not for an event loop if the request
+    ``demands`` one.
+
     Raises:
-        SchemaError: its grammar would be too large.
+        SchemaError: a schema cannot be converted (``Tool.arguments_rule``), or the
+            grammar would be too large.
     """
     grammar = Grammar()
     wanted, tools = request.response_format, _callable(request)
@@ -59,6 +63,11 @@ def form_of(request: GenerateRequest) -> AnswerForm:
         bare=bool(tools) and request.tool_choice == "auto" and answer is None,
         note="" if wanted is None else _format_note(request),
     )
+
+
+def demands(request: GenerateRequest) -> bool:
+    """Whether a request has schemas to convert."""
+    return bool(request.tools) or request.response_format is not None
 
 
 def _callable(request: GenerateRequest) -> tuple[Tool, ...]:
@@ -76,9 +85,11 @@ def _root(
     tools: Sequence[Tool],
     answer: Rule | None,
 ) -> Rule | None:
+    # Also of those that cannot be called: an invalid one is refused in any case.
+    every = {tool.name: tool.arguments_rule(grammar) for tool in request.tools}
     if not tools:
         return answer
-    rules = {tool.name: tool.arguments_rule(grammar) for tool in tools}
+    rules = {tool.name: every[tool.name] for tool in tools}
     # A named choice is one call: so other engines of this interface do it.
     several = request.parallel_tool_calls and not isinstance(
         request.tool_choice, NamedTool

@@ -250,6 +250,17 @@ def test_a_change_of_anything_changes_the_digest(query: Query) -> None:
     assert more.payload_digest() != query.payload_digest()
 
 
+def test_the_length_is_of_all_that_is_said() -> None:
+    plain = Query(messages=(Message(role="user", content="\u00fc"),))
+    document = Document.of({"a": "b"}, schema=True)
+    call = ToolCall(number=1, name="find", arguments=Document.of({"who": "Ann"}))
+    turn = Message(role="assistant", content="", calls=(call,))
+    assert plain.text_bytes == 2
+    assert replace(plain, tools=(document,)).text_bytes == 2 + len('{"a":"b"}')
+    assert replace(plain, response_format=document).text_bytes == 2 + len('{"a":"b"}')
+    assert Query(messages=(turn,)).text_bytes == len("\nfind\nwho: Ann\n")
+
+
 def test_no_repr_holds_a_text() -> None:
     query = Query(
         messages=(Message(role="user", content=CANARY, name=CANARY),),

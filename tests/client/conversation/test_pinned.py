@@ -19,9 +19,13 @@ from curtilage.client.conversation.pinned import (
     PinnedConversations,
 )
 from curtilage.client.system.fair_queue import ASKER, CALLER, Asker
+from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.tiers import RoutingClass
+from curtilage.policy.document.load import load_profile
+from support.client_parts import finding
 from support.examples import examples
 from support.follow_ups import GOES_ON, MISSED, SELF_CONTAINED, UNDECIDABLE
+from support.inspections import inspection_of
 
 CANARY = "canary-1d7e"
 T = TypeVar("T")
@@ -75,10 +79,52 @@ def test_the_words_of_a_call_are_those_of_a_kept_conversation() -> None:
 
     described = Document.of({"description": "treats leukaemia"}, schema=True)
     plain = chat("What is the capital of France?")
-    assert held(chat("What is leukaemia?"))
+    assert held(chat("Write a haiku about leukaemia and rain."))
     assert not held(plain)
     assert held(replace(plain, tools=(described,)))
     assert held(replace(plain, response_format=described))
+
+
+@pytest.mark.parametrize("name", ["tools", "response_format"])
+def test_the_words_of_a_definition_count_if_something_is_found_in_it(name: str) -> None:
+    document = Document.of({"description": "treats leukaemia"}, schema=True)
+    kept = replace(chat(SAID), **{name: (document,) if name == "tools" else document})
+
+    def holds(path: str, question: Query) -> bool:
+        pins = PinnedConversations(contents=KeptContents)
+        where = Where(message=0, role="system", json_path=path)
+        seen = replace(finding("health.diagnosis"), where=where)
+        found = Found.of(
+            load_profile("default").rulebook, inspection_of(findings=[seen])
+        )
+        pins.add(kept, found)
+        return pins.holds(question, NOTHING)
+
+    inside = "tools[0].function" if name == "tools" else name
+    asks = chat("Write a haiku about leukaemia and rain.")
+    assert holds(inside, asks)
+    assert not holds("content", asks)
+    # The next first question of an application with the same definitions.
+    assert not holds("content", replace(kept, messages=chat(OTHER).messages))
+
+
+@pytest.mark.parametrize("role", ["tool", "user"])
+def test_a_kept_result_of_a_call_is_recognised(role: str) -> None:
+    call = ToolCall(number=1, name="find", arguments=Document.of({"who": "Ann"}))
+    turns = (
+        Message(role="user", content="Look it up."),
+        Message(role="assistant", content="", calls=(call,)),
+        Message(role="tool", content='{"illness": "leukaemia"}', result_of=1),
+    )
+    pins = PinnedConversations(contents=KeptContents)
+    pins.add(Query(messages=turns), NOTHING)
+    assert pins.holds(chat("Write a haiku about leukaemia and rain."), NOTHING)
+    assert not pins.holds(chat(OTHER), NOTHING)
+    again = (
+        replace(turns[2], role=role, result_of=None),
+        *chat(OTHER).messages,
+    )
+    assert pins.holds(Query(messages=again), NOTHING)
 
 
 def test_a_repeated_question_is_inspected_again() -> None:

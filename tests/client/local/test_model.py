@@ -32,7 +32,7 @@ from curtilage.client.local.model import (
 from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import NONE_REGISTERED, Registry
-from curtilage.client.system.fair_queue import MAX_WAITING
+from curtilage.client.system.fair_queue import ASKER, MAX_WAITING, Asker
 from curtilage.inference.default_model import DEFAULT_MODEL_ID, DEFAULT_SHA256
 from curtilage.inference.errors import (
     ContextTooLongError,
@@ -772,6 +772,80 @@ async def test_several_answers_follow_each_other() -> None:
         others=("length",),
     )
     assert [each.settings.seed for each in engine.requests] == [5, 6]
+
+
+SEVERAL = replace(HELLO, settings=Settings(n=2))
+
+
+async def several(*scripts: Script) -> tuple[LocalModel, ScriptedEngine]:
+    """A model that answers two at a time."""
+    engine = ScriptedEngine(*scripts, sequences=2)
+    model = LocalModel(lambda: engine, model_id="x")
+    await model.start()
+    return model, engine
+
+
+async def test_several_answers_are_written_at_the_same_time() -> None:
+    model, engine = await several(
+        Script(pieces=("a", "b"), delay_s=0.02), Script(pieces=("c",), delay_s=0.03)
+    )
+    *pieces, end = await collect(model, SEVERAL)
+    texts = [(each.choice, each.text) for each in pieces if isinstance(each, Delta)]
+    assert texts == [(0, "a"), (1, "c"), (0, "b")]
+    assert isinstance(end, Finished)
+    assert (end.completion_tokens, end.others) == (3, ("stop",))
+    assert engine.load().running == 0
+
+
+@pytest.mark.parametrize(("tokens", "place"), [(600, 2), (901, 3)])
+async def test_several_answers_take_the_place_of_no_other_caller(
+    tokens: int, place: int
+) -> None:
+    model, engine = await several(Script(pieces=["a"] * 3, delay_s=0.01))
+
+    async def asks(query: Query) -> None:
+        # A connection of the endpoint.
+        ASKER.set(Asker())
+        await collect(model, query)
+
+    settings = Settings(n=4, max_tokens=900)
+    many = asyncio.create_task(asks(replace(HELLO, settings=settings)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asks(asking(tokens))
+    await many
+    limits = [each.settings.max_tokens for each in engine.requests]
+    assert limits.index(tokens) == place
+    assert len(limits) == 5
+
+
+async def test_closing_the_iterator_ends_several_answers() -> None:
+    slow = Script(delay_s=3600)
+    model, engine = await several(Script(), slow, Script())
+    async with aclosing(model.generate(SEVERAL)) as events:
+        await anext(events)
+        assert engine.load().running == 2
+    assert engine.load().running == 0
+    # Both turns were given back.
+    assert len(await collect(model, SEVERAL)) > 0
+
+
+async def test_one_of_several_answers_that_fails_ends_the_others() -> None:
+    fault = EngineFailedError("broken")
+    model, engine = await several(
+        Script(delay_s=3600), Script(fault=fault, fault_after=1)
+    )
+    events = model.generate(SEVERAL)
+    assert await anext(events) == Delta(text="Hello", choice=1, prompt_tokens=7)
+    with pytest.raises(LocalModelFailedError):
+        await anext(events)
+    assert engine.load().running == 0
+
+
+async def test_without_the_end_of_one_several_answers_have_none() -> None:
+    model, _ = await several(Script(), Script(finish="cancelled"))
+    with pytest.raises(LocalModelFailedError, match="stopped"):
+        await collect(model, SEVERAL)
 
 
 async def test_the_likeliest_tokens_are_reported() -> None:

@@ -247,6 +247,12 @@ def test_pieces_of_calls_become_whole_calls() -> None:
     ]
 
 
+def test_calls_are_counted_from_zero() -> None:
+    *_, called, _ = read([piece(call("{}", "find", index=3)), STOP, DONE])
+    assert isinstance(called, Delta)
+    assert [each.index for each in called.calls] == [0]
+
+
 def test_a_call_that_was_demanded_ends_with_stop() -> None:
     *_, called, end = read([piece(call("{}", "find")), STOP, DONE])
     assert isinstance(called, Delta)

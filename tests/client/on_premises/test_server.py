@@ -215,8 +215,13 @@ CALLING = data(
 )
 
 
+LOSE = Document.of({"name": "lose"}, schema=True)
+
+
 async def test_a_call_is_answered() -> None:
-    query = replace(QUERY, tools=(TOOL,))
+    query = replace(
+        QUERY, tools=(TOOL, LOSE), tool_choice="find", parallel_tool_calls=False
+    )
     async with on_premises_server(says(CALLING, DONE)) as asked:
         call, finished = await asked.ask(query)
     assert isinstance(call, Delta)
@@ -229,9 +234,10 @@ async def test_a_call_is_answered() -> None:
     [
         QUERY,
         replace(QUERY, tools=(TOOL,), tool_choice="none"),
-        replace(QUERY, tools=(Document.of({"name": "lose"}, schema=True),)),
+        replace(QUERY, tools=(LOSE,)),
+        replace(QUERY, tools=(TOOL, LOSE), tool_choice="lose"),
     ],
-    ids=["no tools", "none chosen", "another"],
+    ids=["no tools", "none chosen", "another", "another chosen"],
 )
 async def test_a_call_that_was_not_asked_for_is_broken(query: Query) -> None:
     async with on_premises_server(says(CALLING, DONE)) as asked:

@@ -1,8 +1,11 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from functools import partial
+from itertools import accumulate, islice, pairwise
+from typing import TypeAlias, cast
 
 import pytest
 from hypothesis import given
@@ -710,6 +713,121 @@ def test_a_value_stays_within_its_string_of_an_answer_that_is_json() -> None:
     shown = [*(each for some in events for each in some), *restorer.push(END)]
     text = "".join(each.text for each in shown if isinstance(each, Delta))
     assert json.loads(text) == {"who": 'Ann "Q"\n\\Smith', "is": 'Ann "Q"\n\\Smith'}
+
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
+SAYS = st.sampled_from(["⟦PERSON_1⟧", "a", 'b"', "\\", "\n", "⟦PLACE_1⟧", " ", "{"])
+STRINGS = st.lists(SAYS, max_size=4).map(" ".join)
+SPOKEN = {**OWN, "⟦PERSON_1⟧": 'Ann\n"Q"\\ Smith'}
+
+
+def in_strings(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+    """Objects and lists, and their JSON as a string."""
+    held = st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from("abc"), inner, max_size=3
+    )
+    return held | st.builds(
+        partial(json.dumps, ensure_ascii=False), held, indent=st.none() | st.just(1)
+    )
+
+
+NESTED = st.recursive(
+    STRINGS | st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    in_strings,
+    max_leaves=8,
+)
+
+
+def read(value: Json) -> Json:
+    """Return a value with each string of it that is JSON read as well."""
+    if isinstance(value, dict):
+        return {name: read(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [*map(read, value)]
+    if isinstance(value, str) and value[:1] in {"{", "["}:
+        with suppress(ValueError):
+            return read(cast("Json", json.loads(value)))
+    return value
+
+
+def with_values(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: with_values(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [*map(with_values, value)]
+    return replaced(value, SPOKEN) if isinstance(value, str) else value
+
+
+@given(held=NESTED)
+def test_json_within_arguments_stays_json_at_every_depth(held: Json) -> None:
+    restorer = AnswerRestorer(SPOKEN)
+    (call,) = restorer.push(called({"held": held}))
+    assert isinstance(call, Delta)
+    shown = json.loads(call.calls[0].arguments)
+    assert read(shown) == with_values(read({"held": held}))
+
+
+def test_json_in_a_string_of_arguments_is_as_it_was_written() -> None:
+    given = {
+        "held": '{"n":1.50, "n" :2, "x": "\\u0041"}',
+        "prose": '{"who": ⟦PERSON_1⟧}',
+    }
+    (call,) = shown_of(called(given))
+    assert isinstance(call, Delta)
+    assert json.loads(call.calls[0].arguments) == {
+        **given,
+        "prose": '{"who": Ann "Q" Smith}',
+    }
+
+
+@given(held=NESTED, sizes=st.lists(st.integers(1, 9), max_size=60))
+def test_json_within_an_answer_that_is_json_stays_json(
+    held: Json, sizes: list[int]
+) -> None:
+    restorer = AnswerRestorer(SPOKEN, formatted=True)
+    text = json.dumps({"held": held}, ensure_ascii=False)
+    cuts = [*accumulate(sizes)]
+    deltas = [
+        Delta(text=text[start:end])
+        for start, end in pairwise(
+            [0, *(each for each in cuts if each < len(text)), len(text)]
+        )
+    ]
+    said: list[AnswerEvent] = [*deltas, END]
+    events = [each for event in said for each in restorer.push(event)]
+    shown = "".join(each.text for each in events if isinstance(each, Delta))
+    # Whatever was kept, and nothing else, is replaced here.
+    assert with_values(read(json.loads(shown))) == with_values(read({"held": held}))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"held": "{\\"who\\": \\"⟦PERSON_1⟧\\"}"}', None),
+        ('{"held": "\\n [\\"⟦PERSON_1⟧\\"]"}', None),
+        ('{"held": "\\u005b\\"⟦PERSON_1⟧\\"]"}', None),
+        ('{"held": "\\"⟦PERSON_1⟧\\""}', None),
+        (
+            '{"held": "{\\"in\\": \\"⟦PLACE_1⟧\\"}"}',
+            '{"held": "{\\"in\\": \\"Ulm\\"}"}',
+        ),
+        (
+            '{"held": "so \\"⟦PERSON_1⟧\\""}',
+            '{"held": "so \\"Ann \\"Q\\" Smith\\""}',
+        ),
+        ('{"a": "{}", "b": "⟦PERSON_1⟧"}', '{"a": "{}", "b": "Ann \\"Q\\" Smith"}'),
+    ],
+    ids=["object", "list", "escaped", "string", "plain", "prose", "next"],
+)
+def test_no_value_needs_escapes_within_escapes(text: str, shown: str | None) -> None:
+    restorer = AnswerRestorer(OWN, formatted=True)
+    events = [
+        each for event in (Delta(text=text), END) for each in restorer.push(event)
+    ]
+    said = "".join(each.text for each in events if isinstance(each, Delta))
+    assert said == (shown or text)
+    assert isinstance(events[-1], Finished)
+    assert events[-1].unrestored == (shown is None)
 
 
 def test_a_name_next_to_its_stand_in_in_arguments_is_a_broken_answer() -> None:

@@ -162,6 +162,17 @@ async def test_pieces_that_wait_at_a_tick_become_one_event() -> None:
     }
 
 
+async def test_pieces_of_several_answers_wait_for_each_other() -> None:
+    pieces = [Piece(text=f"{n} ", choice=n % 2) for n in range(20)]
+    played = await play(Begun(), *pieces, replace(END, others=("stop",)), n=2)
+    reader = EventStream()
+    deltas = [*reader.push(played.response.content)]
+    assert deltas == [
+        Delta(text="".join(each.text for each in pieces[start::2]), choice=start)
+        for start in (0, 1)
+    ]
+
+
 async def test_pieces_with_probabilities_stay_apart() -> None:
     pieces = [Piece(text=f"{n} ", logprob=-0.5) for n in range(5)]
     played = await play(Begun(), *pieces, END, logprobs=True)

@@ -12,7 +12,7 @@ from typing import Final, cast
 from curtilage.client.chat.document import Document
 from curtilage.client.chat.openai_fields import DOCUMENT
 from curtilage.client.chat.options import flag
-from curtilage.client.chat.turns import ToolCall
+from curtilage.client.chat.turns import CHOICES, ToolCall
 from curtilage.client.errors import UnsupportedFieldError, UsageError
 
 MAX_TOOLS: Final = 128
@@ -22,7 +22,6 @@ MAX_DEPTH: Final = 32
 MAX_JSON_BYTES: Final = 64 * 1024
 """Of one definition, one schema or the arguments of one call."""
 MAX_ID_CHARS: Final = 256
-CHOICES: Final = frozenset({"none", "auto", "required"})
 JSON_OBJECT: Final = "json_object"
 JSON_SCHEMA: Final = "json_schema"
 

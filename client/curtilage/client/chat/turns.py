@@ -11,6 +11,8 @@ from curtilage.client.chat.document import Document
 
 PROMPTS: Final = frozenset({"system", "developer"})
 ROLES: Final = PROMPTS | {"user", "assistant", "tool"}
+CHOICES: Final = frozenset({"none", "auto", "required"})
+"""Of tools; any other is the name of one."""
 MESSAGE_TOKENS: Final = 8
 """Approximate number of tokens that a model's template adds to each message."""
 
@@ -170,7 +172,12 @@ class Request:
             return event.choice < self.settings.n
         # Read for a call alone, and not again for every piece of text.
         names = {cast("dict[str, object]", each.value())["name"] for each in tools}
-        return all(each.name in names for each in event.calls)
+        if self.tool_choice not in CHOICES:
+            names &= {self.tool_choice}
+        return all(
+            each.name in names and (self.parallel_tool_calls or not each.index)
+            for each in event.calls
+        )
 
     @property
     def is_plain(self) -> bool:
@@ -180,9 +187,10 @@ class Request:
 
     @property
     def text_bytes(self) -> int:
-        """Length of its turns and tools in bytes, for code that must not read them."""
+        """Length of what it says in bytes, for code that must not read it."""
         texts = [each.said for each in self.messages]
         texts += [each.encoded for each in self.tools]
+        texts += [self.response_format.encoded] if self.response_format else []
         return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts)
 
 

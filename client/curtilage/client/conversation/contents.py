@@ -3,7 +3,7 @@
 Imported only if a policy asks for it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from curtilage.client.chat.query import PROMPTS, Query
@@ -32,6 +32,13 @@ _UNREAD: Final = UNFINISHED | {
         *("opaque_blob", "oversize", "undecodable"),
     )
 }
+
+
+def _defined(query: Query) -> Iterator[str]:
+    """Yield the texts of the tools and of the response format."""
+    for each in (*query.tools, query.response_format):
+        if each is not None:
+            yield each.text()
 
 
 class KeptContents:
@@ -141,9 +148,7 @@ class KeptContents:
         self, query: Query, found: Found, new: Collection[int], content: Content
     ) -> bool:
         """Return whether the new text may be about the kept content."""
-        documents = (*query.tools, *filter(None, (query.response_format,)))
-        beyond = (*query.settings.stop, *(each.text() for each in documents))
-        words = set(self._asked_in("\n".join(beyond)))
+        words = set(self._asked_in("\n".join((*query.settings.stop, *_defined(query)))))
         # Places and dates occur in many harmless questions; any other finding may be
         # the earlier one under another name.
         if found.repeats_in(new):
@@ -192,7 +197,10 @@ class KeptContents:
             words=set(),
             unread=not _UNREAD.isdisjoint(found.classes),
         )
-        learned = self._words_of("\n".join(query.settings.stop)) | found.classes
+        beyond = query.settings.stop
+        # As of a prompt, below: an application sends the same ones with each question.
+        beyond += tuple(_defined(query)) if found.defined else ()
+        learned = self._words_of("\n".join(beyond)) | found.classes
         for index, message in enumerate(query.messages):
             turn = self._digests.turn(message.said)
             words = self._words_of(message.said)

@@ -32,6 +32,8 @@ from curtilage.policy.decision.rules import Rulebook, unapproved
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.dictionaries import folded
 
+DEFINED: Final = ("tools[", "response_format")
+"""Beginnings of the places of definitions (``Where.json_path``)."""
 MAX_TURNS: Final = 4096  # that were sent or might have been
 MAX_WORDS: Final = 8192  # of one conversation; 20,000 English characters have 5,000
 _SHORT_BYTES: Final = 16
@@ -137,9 +139,11 @@ class Found:
 
     Attributes:
         by_message: class and index of the message; -1: over several texts.
+        defined: whether something was found in the tools or the response format.
     """
 
     by_message: frozenset[tuple[str, int]]
+    defined: bool = False
 
     @classmethod
     def of(cls, rulebook: Rulebook, inspection: Inspection) -> "Found":
@@ -149,7 +153,8 @@ class Found:
             frozenset(
                 (each.data_class, each.where.message if each.where.json_path else -1)
                 for each in counted
-            )
+            ),
+            defined=any(each.where.json_path.startswith(DEFINED) for each in counted),
         )
 
     @property

@@ -8,7 +8,7 @@ digest, no query is answered, and no other model replaces it.
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,6 +66,7 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
+from curtilage.inference.together import together
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 """A larger context must be requested: two busy processors took 90 s to read 3,519
@@ -81,7 +82,7 @@ AGAIN_S: Final = 30.0
 
 NONE_CONFIGURED: Final = "no local model configured"
 NOT_OFFERED: Final = "the local model called a tool that it was not offered"
-CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
+BYTES_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 
 
 class LocalModelMissingError(LocalModelError):
@@ -474,7 +475,8 @@ class LocalModel:
         """Answer a query; closing the iterator stops the engine.
 
         As many at a time as the engine has sequences, in turn over the callers
-        (``fair_queue``).
+        (``fair_queue``). Each of several answers waits for a turn of its own: so they
+        are written at the same time only where no other query waits for the place.
 
         Args:
             query: the question.
@@ -490,22 +492,22 @@ class LocalModel:
             UsageError: a setting is outside its range.
         """
         engine = await self._ready()
-        # The turn is taken first and released last: this answer is stopped before the
-        # next question reaches the engine.
+        ended: dict[int, Finished] = {}
+        waiting = asyncio.Lock()
         try:
-            async with self._turns.turn(_cost(query)):
-                ended: list[Finished] = []
-                for choice in range(query.settings.n):
-                    request = _request(query, signals, choice)
-                    async with aclosing(engine.generate(request)) as events:
-                        async for each in _answer(events, query, choice):
-                            if isinstance(each, Finished):
-                                ended.append(each)
-                            else:
-                                yield each
-                # Without an end an answer is not complete, and nor are several.
-                if len(ended) == query.settings.n:
-                    yield _joined(ended)
+            answers = [
+                self._answer(engine, query, request, choice, waiting)
+                for choice, request in enumerate(_requests(query, signals))
+            ]
+            async with aclosing(together(answers)) as events:
+                async for choice, each in events:
+                    if isinstance(each, Finished):
+                        ended[choice] = each
+                    else:
+                        yield each
+            # Without an end an answer is not complete, and nor are several.
+            if len(ended) == query.settings.n:
+                yield _joined([ended[choice] for choice in sorted(ended)])
         except TurnRefusedError:
             raise LocalModelBusyError(
                 "too many queries wait for the local model"
@@ -516,6 +518,26 @@ class LocalModel:
                 self._engine, self._again_s = None, self._now_s() + AGAIN_S
                 await engine.close()
             raise _translated(problem) from None
+
+    async def _answer(
+        self,
+        engine: Engine,
+        query: Query,
+        request: GenerateRequest,
+        choice: int,
+        waiting: asyncio.Lock,
+    ) -> AsyncGenerator[AnswerEvent]:
+        # Of one query one waits at a time: the next is due after the turn before it.
+        async with waiting:
+            await self._turns.take(_cost(query))
+        # The turn is taken first and released last: this answer is stopped before the
+        # next question reaches the engine.
+        try:
+            async with aclosing(engine.generate(request)) as events:
+                async for each in _answer(events, query, choice):
+                    yield each
+        finally:
+            self._turns.end()
 
     async def close(self) -> None:
         """Stop the current answer and free the model."""
@@ -606,21 +628,27 @@ def _sequences(verified: VerifiedModel, tokens: int, asked: int | None) -> int:
 
 def _cost(query: Query) -> int:
     """Return approximately how many tokens the model will read and write."""
-    read = sum(len(message.said) for message in query.messages)
-    return query.settings.max_tokens + read // CHARS_PER_TOKEN
+    return query.settings.max_tokens + query.text_bytes // BYTES_PER_TOKEN
 
 
-def _request(query: Query, signals: bool, choice: int) -> GenerateRequest:
+def _requests(query: Query, signals: bool) -> Iterator[GenerateRequest]:
+    """Yield one request for each answer."""
+    request = _request(query, signals)
+    seed = query.settings.seed
+    for choice in range(query.settings.n):
+        # Several answers from one seed would be one.
+        own = seed if seed is None else seed + choice
+        yield replace(request, settings=replace(request.settings, seed=own))
+
+
+def _request(query: Query, signals: bool) -> GenerateRequest:
     settings = query.settings
-    seed = settings.seed
     return GenerateRequest(
         messages=tuple(map(_message, query.messages)),
         settings=SamplingSettings(
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
             top_p=settings.top_p,
-            # Several answers from one seed would be one.
-            seed=seed if seed is None else seed + choice,
             stop=settings.stop,
             logprobs=settings.logprobs,
             top_logprobs=settings.top_logprobs,

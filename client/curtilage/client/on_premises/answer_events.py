@@ -175,12 +175,14 @@ class ChatReader:
 
     def _called(self, number: int) -> tuple[Called, ...]:
         calls: list[Called] = []
-        for (choice, index), call in sorted(self._calls.items()):
+        for (choice, _), call in sorted(self._calls.items()):
             if choice == number:
                 if not call.name:
                     raise _broken()
                 arguments = "".join(call.arguments) or "{}"
-                calls.append(Called(index=index, name=call.name, arguments=arguments))
+                # Servers differ in what they count from.
+                at = len(calls)
+                calls.append(Called(index=at, name=call.name, arguments=arguments))
         return tuple(calls)
 
     def _delta(self, text: str, choice: JsonObject, number: int) -> Delta:

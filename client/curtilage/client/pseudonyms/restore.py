@@ -15,6 +15,10 @@ is a word that was sent: in Markdown's emphasis, with its underscore escaped, be
 ``'s``, in capitals or with only the first letter as one. As part of an identifier in
 code (``MY_PERSON_1``, ``$PERSON_1``, ``PERSON_1.age``, ``person_1``) it is kept and
 counted.
+
+JSON stays JSON: in a string of a call's arguments that is JSON itself, the strings of
+that are restored. Of an answer that is JSON, pieces were shown before such a string
+ends; there a value that would need escapes within escapes is not restored.
 """
 
 import json
@@ -54,11 +58,36 @@ _EMPHASISED: Final = re.compile(rf"(?<![A-Za-z])({BARE_FORM})_{{1,{_MAX_EMPHASIS
 _BARE: Final = re.compile(r"(?<![^\W_])([A-Za-z]+)\\?_([0-9]{1,4})(?![0-9])")
 
 
+class _JsonWatch:
+    """Follows JSON, and knows whether it is in a string that is JSON again."""
+
+    def __init__(self) -> None:
+        self.nested = False
+        self._quoted = False
+        self._escaped = False
+        self._begins = False
+
+    def push(self, text: str) -> None:
+        """Take the next characters."""
+        for char in text:
+            escaped, self._escaped = self._escaped, False
+            if char == '"' and not escaped:
+                self._quoted = self._begins = not self._quoted
+                self.nested = False
+            elif char == "\\" and not escaped:
+                self._escaped = True
+            # The escapes of white space; that of any other may be of a bracket.
+            elif self._begins and char not in (" nrt" if escaped else " "):
+                self._begins = False
+                self.nested = escaped or char in "{["
+
+
 class Restorer:
     """Restores one text, piece by piece.
 
     Args:
         values: the value behind each stand-in.
+        formatted: the text is JSON, and a value is written as in a string of it.
 
     Attributes:
         unknown: number of tokens that were not sent, so far.
@@ -67,8 +96,12 @@ class Restorer:
             tokens that are part of another word.
     """
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, str], *, formatted: bool = False) -> None:
         self._values = dict(values)
+        self._json: _JsonWatch | None = None
+        if formatted:
+            self._json = _JsonWatch()
+            self._values = {name: _in_json(each) for name, each in values.items()}
         self._bare = {
             spelled: token
             for token in values
@@ -177,6 +210,8 @@ class Restorer:
 
     def _passed(self, text: str) -> str:
         self._watch.push(text)
+        if self._json is not None:
+            self._json.push(text)
         return text
 
     def _first_held(self, text: str, start: int) -> int:
@@ -204,12 +239,15 @@ class Restorer:
         # An address of the answer author's choice, with the name in it, would be
         # fetched by the application that shows the answer (see the module's docstring).
         token = self._bare.get(match[0], match[0])
+        value = self._values[token]
+        if self._json is not None and self._json.nested and "\\" in value:
+            return match[0]
         if joined or self._watch.inside:
             self.in_urls += 1
             self._recognised += not token.startswith(OPENING)
             return match[0]
         self._restored_count += token.startswith(OPENING)
-        return self._values[token]
+        return value
 
 
 class AnswerRestorer:
@@ -217,16 +255,12 @@ class AnswerRestorer:
 
     Args:
         values: the value behind each stand-in.
-        formatted: the texts are JSON, and a value is written as in a string of it.
+        formatted: the texts are JSON; see ``Restorer``.
     """
 
     def __init__(self, values: Mapping[str, str], *, formatted: bool = False) -> None:
         self._values = values
-        self._in_texts = (
-            {token: _in_json(value) for token, value in values.items()}
-            if formatted
-            else values
-        )
+        self._formatted = formatted
         self._texts: dict[int, Restorer] = {}
         self._ended: list[Restorer] = []
 
@@ -239,7 +273,7 @@ class AnswerRestorer:
         if isinstance(event, Delta):
             choice = event.choice
             if choice not in self._texts:
-                self._texts[choice] = Restorer(self._in_texts)
+                self._texts[choice] = Restorer(self._values, formatted=self._formatted)
             yield from _shown(self._texts[choice].push(event.text), choice)
             if event.calls:
                 yield from self._close(choice)
@@ -262,8 +296,7 @@ class AnswerRestorer:
     def _called(self, call: Called) -> Called:
         """Restore the strings of a call's arguments, which stay JSON."""
         try:
-            value = self._restored(json.loads(call.arguments))
-            arguments = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            arguments = _encoded(self._restored(json.loads(call.arguments)))
             # An escape may stand for half a character, which has no encoding.
             arguments.encode()
         except (ValueError, RecursionError):
@@ -285,9 +318,28 @@ class AnswerRestorer:
             return [*map(self._restored, cast("list[object]", value))]
         if not isinstance(value, str):
             return value
+        inner = _json_of(value)
+        if inner is not None:
+            # As it was written, unless something changes in it.
+            restored = self._restored(inner)
+            return value if restored == inner else _encoded(restored)
         restorer = Restorer(self._values)
         self._ended.append(restorer)
         return restorer.push(value) + restorer.close()
+
+
+def _json_of(text: str) -> object:
+    """Return the object, list or string that a text is, as JSON; None: it is none."""
+    if not text.lstrip().startswith(("{", "[", '"')):
+        return None
+    try:
+        return cast("object", json.loads(text))
+    except json.JSONDecodeError:
+        return None
+
+
+def _encoded(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _in_json(value: str) -> str:

@@ -133,7 +133,8 @@ class EventStream(ContentReader):
             self._begun.add(number)
             delta = choice.get("delta")
             # A first event may name the role and hold no text.
-            text, calls = _member(delta, "content"), _calls(delta)
+            text = _member(delta, "content")
+            calls = _calls(delta, self._called[number])
             if (isinstance(text, str) and text) or calls:
                 self._text_began = True
                 yield _delta(number, choice, text, calls)
@@ -426,20 +427,28 @@ def _delta(
     )
 
 
-def _calls(holder: object) -> tuple[Called, ...]:
-    """Return the calls of tools in a message or a delta; each is whole."""
+def _calls(holder: object, before: int = 0) -> tuple[Called, ...]:
+    """Return the calls of tools in a message or a delta; each is whole.
+
+    Args:
+        holder: the message or delta.
+        before: number of calls of the same answer before it.
+    """
     listed = _member(holder, "tool_calls")
     if listed is None:
         return ()
     if not isinstance(listed, list):
         _broken()
-    return tuple(map(_called, cast("list[object]", listed)))
+    calls = cast("list[object]", listed)
+    return tuple(_called(each, at) for at, each in enumerate(calls, start=before))
 
 
-def _called(value: object) -> Called:
+def _called(value: object, at: int) -> Called:
     index, function = _member(value, "index"), _member(value, "function")
     name, arguments = _member(function, "name"), _member(function, "arguments")
-    if type(index) is not int or not 0 <= index < MAX_CALLS:
+    # A caller joins two with one position, and a request without parallel calls permits
+    # the first position alone.
+    if type(index) is not int or index != at or at >= MAX_CALLS:
         _broken()
     if not isinstance(name, str) or not isinstance(arguments, str):
         _broken()

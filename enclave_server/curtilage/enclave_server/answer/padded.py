@@ -88,8 +88,7 @@ class PaddedStream:
         self._sealer = sealer
         self._head = head
         self._n = n
-        self._choice = 0  # of the texts that wait
-        self._waiting: list[str] = []
+        self._waiting: dict[int, list[str]] = {}  # by the choice
         self._waiting_bytes = 0
         self._event_bytes = len(merged_event(head, ()))
         self._end_bytes = last_events_bytes(head, n)
@@ -149,13 +148,10 @@ class PaddedStream:
 
     def _room(self) -> int:
         """Return the room that is left after what waits and an end."""
-        waiting = self._event_bytes + self._waiting_bytes if self._waiting else 0
+        waiting = self._event_bytes * len(self._waiting) + self._waiting_bytes
         return self._sealer.room - waiting - self._end_bytes
 
     def _take_piece(self, piece: Piece) -> None:
-        if piece.choice != self._choice:
-            self._flush()
-            self._choice = piece.choice
         # A log-probability belongs to one token, so such a piece is an event of its own
         # and cannot wait for others. Nor does a call.
         if piece.logprob is not None or piece.call is not None:
@@ -174,14 +170,14 @@ class PaddedStream:
         self._tokens += 1
         # Counted, yet nothing waits: bytes of a character that is incomplete.
         if piece.text:
-            self._waiting.append(piece.text)
+            self._waiting.setdefault(piece.choice, []).append(piece.text)
             self._waiting_bytes += added
 
     def _flush(self) -> None:
-        if self._waiting:
-            self._sealer.write(merged_event(self._head, self._waiting, self._choice))
-            self._waiting.clear()
-            self._waiting_bytes = 0
+        for choice, texts in self._waiting.items():
+            self._sealer.write(merged_event(self._head, texts, choice))
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _cut(self) -> None:
         # Out of room before the first token: not the answer was too long, but the wait
