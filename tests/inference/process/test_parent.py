@@ -58,6 +58,8 @@ from support.left_over import Canary, uncollected
 
 LONG = 1800
 """Tokens of an answer that does not end by itself within a test."""
+PATIENCE_S = 30
+"""No test waits longer for an answer."""
 QUICK = Watch(pause_s=0.05, longest_pause_s=0.1)
 SETTINGS = EngineSettings(threads=1, sequences=4, max_queued=4)
 
@@ -98,7 +100,10 @@ async def apart(byte_model: Path) -> AsyncIterator[EngineProcess]:
 async def collect(
     engine: Engine, request: GenerateRequest, cancel: CancelToken | None = None
 ) -> list[Event]:
-    async with aclosing(engine.generate(request, cancel=cancel)) as events:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        aclosing(engine.generate(request, cancel=cancel)) as events,
+    ):
         return [event async for event in events]
 
 
@@ -484,8 +489,7 @@ async def test_a_crash_is_told_to_each_and_the_next_is_answered(
             assert caught.value.status == -signal.SIGKILL
             assert "canary" not in chain(caught.value)
         # It waits for the new process.
-        async with asyncio.timeout(30):
-            assert isinstance((await collect(engine, asked()))[-1], Done)
+        assert isinstance((await collect(engine, asked()))[-1], Done)
         assert pid_of(engine) != first
         assert engine.restarts == 1
         assert [type(each) for each in told] == [EngineCrashedError, type(None)]
@@ -557,9 +561,8 @@ async def test_a_process_that_computes_without_end_is_replaced(
     replaced_by(SPINS, monkeypatch)
     watch = Watch(quiet_s=0.4, busy_s=0.5)
     async with running(planned(byte_model), watch) as engine:
-        async with asyncio.timeout(30):
-            with pytest.raises(EngineHungError):
-                await collect(engine, asked())
+        with pytest.raises(EngineHungError):
+            await collect(engine, asked())
 
 
 async def test_an_idle_process_is_not_hung(byte_model: Path) -> None:
@@ -660,9 +663,8 @@ async def test_anything_but_an_answer_ends_the_process(
     replaced_by(LIES.format(lie=repr(lie), length=length), monkeypatch)
     async with running(planned(byte_model)) as engine:
         pid = pid_of(engine)
-        async with asyncio.timeout(30):
-            with pytest.raises(EngineFailedError, match="no answer") as caught:
-                await collect(engine, asked())
+        with pytest.raises(EngineFailedError, match="no answer") as caught:
+            await collect(engine, asked())
         assert "canary" not in chain(caught.value)
         while psutil.pid_exists(pid):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.01)
