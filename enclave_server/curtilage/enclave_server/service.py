@@ -154,6 +154,10 @@ async def running(
         held = keeper.require()
         model.keep_to(held.verified.transport)
         warn_if_unprotected(held, surroundings.notice)
+        if model.gaps:
+            surroundings.notice(
+                f"NO WALL: the kernel does not forbid the engine to {model.gaps}"
+            )
         answers: AnswersChat = model
         if config.counters is not None:
             answers = await stack.enter_async_context(
@@ -175,6 +179,7 @@ async def running(
                 transport=held.verified.transport,
                 clock=surroundings.clock,
                 challenges=challenger,
+                failing=lambda: model.failing,
                 sweep=gc.collect,
             )
         )
@@ -191,6 +196,7 @@ async def running(
             later=loop.call_later,
         )
         log.loaded()
+        model.report_to(log.loaded, log.unloaded)
         log.refreshed(held.verified.expires_at)
         renewing = asyncio.create_task(
             keeper.run(
