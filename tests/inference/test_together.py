@@ -37,7 +37,7 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
-from support.byte_model import sha256_of
+from support.byte_model import make_byte_model, sha256_of
 from support.fakes import returns
 from support.left_over import Canary, uncollected
 
@@ -59,7 +59,9 @@ ENDLESS = ask(max_tokens=1800)
 
 
 @asynccontextmanager
-async def running(path: Path, **settings: float) -> AsyncGenerator[LlamaCppEngine]:
+async def running(
+    path: Path, **settings: float | str
+) -> AsyncGenerator[LlamaCppEngine]:
     file = verify_model_file(path, sha256_of(path))
     chosen = {"threads": 1, "sequences": 3} | settings
     engine = LlamaCppEngine(file, model_id="byte", settings=EngineSettings(**chosen))  # type: ignore[arg-type]
@@ -206,6 +208,37 @@ async def test_more_than_fit_take_turns(byte_model: Path) -> None:
             await until(lambda: engine.load().queued == 2)
             for _ in range(3):
                 assert text_of(await collect(engine, ask())) == alone
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+async def test_a_long_request_makes_the_context_larger_and_disturbs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kv_type: str
+) -> None:
+    monkeypatch.setattr(native, "FIRST_TOKENS", 256)
+    made: list[tuple[int, int]] = []
+    make = lib.llama_init_from_model
+
+    def watched(
+        model: lib.llama_model_p, params: lib.llama_context_params
+    ) -> lib.llama_context_p | None:
+        made.append((params.n_ctx, params.n_seq_max))
+        return make(model, params)
+
+    path = make_byte_model(tmp_path / "wide.gguf", head_width=32)
+    asked = (ask(max_tokens=120), ask("x" * 1000, max_tokens=120))
+    # A sum may be another in its last bit, by the number of cells: no draw is close.
+    async with running(path, sequences=2, kv_type=kv_type) as engine:
+        assert engine.info.sequences == 2
+        alone = [text_of(await collect(engine, each)) for each in asked]
+        monkeypatch.setattr(lib, "llama_init_from_model", watched)
+        short, long = asked
+        first = asyncio.create_task(collect(engine, short))
+        await until(lambda: engine.load().running == 1)
+        second = await collect(engine, long)
+        assert [text_of(await first), text_of(second)] == alone
+        # For both, if the first had not ended yet; and small again after them.
+        assert made[-1] == (256, 1)
+        assert {2048, 2 * 2048} & {tokens for tokens, _ in made}
 
 
 # Alone.
