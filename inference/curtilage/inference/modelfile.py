@@ -76,6 +76,10 @@ class VerifiedModel:
             return DESCRIPTORS / str(self._file.fileno())
         return self.path
 
+    def head(self, size: int) -> bytes:
+        """Return the first bytes of the file, at most ``size``."""
+        return os.pread(self._file.fileno(), size, 0)
+
     def check_unchanged(self) -> None:
         """Refuse the file if it was written to, or replaced, since hashing.
 
