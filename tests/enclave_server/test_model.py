@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typing_extensions import override
@@ -16,6 +17,7 @@ from curtilage.enclave_server.errors import (
     ConfigError,
     ModelError,
     PromptTooLongError,
+    TooLong,
 )
 from curtilage.enclave_server.model import (
     NICENESS,
@@ -60,8 +62,11 @@ from curtilage.inference.protocol import (
     ToolCall,
 )
 from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage.inference.settings import EngineSettings
 from curtilage.wire.shaping import PADDED, UNPADDED
+from support.byte_model import make_byte_model, sha256_of
 from support.enclave_deployment import make_world
+from support.fakes import returns
 
 CHAT = ChatCompletionRequest(
     messages=(ChatMessage(role="user", content="canary-9", name="ann"),),
@@ -218,12 +223,69 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
 
     monkeypatch.setattr(native, "LlamaCppEngine", engine)
     monkeypatch.setattr(native, "available_cpus", lambda: cpus)
-    monkeypatch.setattr(model_module, "open_default_model", lambda: None)
-    choice = replace(embedded(), threads=threads, sequences=3)
+    file = SimpleNamespace(head=returns(b""), size_bytes=1)
+    monkeypatch.setattr(model_module, "open_default_model", lambda: file)
+    choice = replace(
+        embedded(),
+        threads=threads,
+        sequences=3,
+        kv_type="q8_0",
+        flash_attention="on",
+        gpu_layers=5,
+    )
     await (await open_model(choosing(tmp_path, choice))).close()
-    (settings,) = asked
-    assert (settings["threads"], settings["niceness"]) == (expected, NICENESS)
-    assert settings["sequences"] == 3
+    (given,) = asked
+    settings = given["settings"]
+    assert isinstance(settings, EngineSettings)
+    assert (settings.threads, settings.niceness) == (expected, NICENESS)
+    assert settings.sequences == 3
+    assert (settings.kv_type, settings.flash_attention) == ("q8_0", "on")
+    assert settings.gpu_layers == 5
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory", "words"),
+    [(2049, None, "more than the 2048"), (2048, 1 << 20, "MiB are available")],
+)
+async def test_a_context_that_cannot_be_had_is_refused_before_loading(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: int,
+    memory: int | None,
+    words: str,
+) -> None:
+    engines = pytest.importorskip("curtilage.inference.engine")
+    monkeypatch.setattr(engines, "LlamaCppEngine", None)  # is never made
+    monkeypatch.setattr(model_module, "available_memory", lambda: memory)
+    path = make_byte_model(tmp_path / "byte.gguf")
+    choice = replace(
+        embedded(sha256_of(path)), path=path, context_tokens=asked, threads=1
+    )
+    with pytest.raises(ConfigError, match=rf"^model\.context_tokens: .*{words}"):
+        await open_model(choosing(tmp_path, choice))
+
+
+async def test_an_unasked_context_is_the_models_and_told_before_loading(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("curtilage.inference.engine")
+    lines: list[str] = []
+    path = make_byte_model(tmp_path / "byte.gguf")
+    choice = replace(embedded(sha256_of(path)), path=path, context_tokens=None)
+    model = await open_model(choosing(tmp_path, choice), sized=lines.append)
+    assert model.context_tokens == 2048
+    await model.close()
+    (line,) = lines
+    assert line.startswith("local model byte: context 2,048 tokens (trained for 2,048;")
+
+
+async def test_a_text_that_is_too_long_is_refused_with_its_numbers() -> None:
+    too_long = ContextTooLongError(prompt_tokens=70, max_tokens=8, context_tokens=64)
+    with pytest.raises(PromptTooLongError) as caught:
+        await answers_of(ScriptedEngine(Script(pieces=[], fault=too_long)))
+    assert caught.value.too_long == TooLong(
+        prompt_tokens=70, max_tokens=8, context_tokens=64
+    )
 
 
 @pytest.mark.model

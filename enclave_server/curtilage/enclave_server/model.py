@@ -6,7 +6,7 @@ side is stored, logged or put into an exception.
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
@@ -18,6 +18,7 @@ from curtilage.enclave_server.errors import (
     ConfigError,
     ModelError,
     PromptTooLongError,
+    TooLong,
 )
 from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
 from curtilage.enclave_server.ohttp.chat import ChatMessage as Turn
@@ -36,6 +37,7 @@ from curtilage.inference.default_model import (
     open_default_model,
 )
 from curtilage.inference.errors import (
+    ContextSizeError,
     ContextTooLongError,
     EngineBusyError,
     InferenceError,
@@ -44,6 +46,7 @@ from curtilage.inference.errors import (
     SchemaError,
     TemplateError,
 )
+from curtilage.inference.memory import available_memory
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
 from curtilage.inference.protocol import (
     Called,
@@ -63,7 +66,9 @@ from curtilage.inference.protocol import (
     ToolChoice,
 )
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.settings import EngineSettings
+from curtilage.inference.settings import DEFAULTS, EngineSettings
+from curtilage.inference.shape import MAX_HEAD_BYTES, parse_shape
+from curtilage.inference.sizing import ContextPlan, plan_contexts
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
@@ -82,6 +87,11 @@ class ServedModel(Protocol):
     @property
     def sha256(self) -> str:
         """The digest of the model file, hex; empty where none is claimed."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and answer together."""
         ...
 
     def keep_to(self, transport: TransportParameters) -> None:
@@ -113,6 +123,11 @@ class Model:
     def sha256(self) -> str:
         """The digest of the model file, hex; what the release must list."""
         return self._engine.info.model_sha256
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and answer together."""
+        return self._engine.info.context_tokens
 
     def keep_to(self, transport: TransportParameters) -> None:
         """Refuse requests that would wait for half of the longest answer's time.
@@ -162,13 +177,25 @@ class Model:
         await self._engine.close()
 
 
-async def open_model(config: EnclaveConfig) -> ServedModel:
+def _unheard(_line: str) -> None:
+    """Drop a line for people."""
+
+
+async def open_model(
+    config: EnclaveConfig, *, sized: Callable[[str], object] = _unheard
+) -> ServedModel:
     """Verify the model file's digest, load it and start the engine.
 
     With ``engine = "openai"`` wait for the server that has loaded a model instead.
 
+    Args:
+        config: of the enclave.
+        sized: takes one line with the context and its memory, before the model is
+            loaded.
+
     Raises:
-        ConfigError: the file is not the one whose digest is configured.
+        ConfigError: the file is not the one whose digest is configured, or the
+            configured context is more than the model or the memory allows.
         ModelError: it cannot be loaded, the extra is not installed, or no server
             with this model answers.
     """
@@ -176,7 +203,11 @@ async def open_model(config: EnclaveConfig) -> ServedModel:
         # Imported late: without it, nothing here opens a connection.
         from curtilage.enclave_server.peer import PeerModel  # noqa: PLC0415
 
-        peer = PeerModel(config.model.peer, max_queued=config.limits.max_queue)
+        peer = PeerModel(
+            config.model.peer,
+            max_queued=config.limits.max_queue,
+            context_tokens=config.model.context_tokens or DEFAULTS.context_tokens,
+        )
         try:
             await peer.start()
         except BaseException:
@@ -192,23 +223,44 @@ async def open_model(config: EnclaveConfig) -> ServedModel:
     except ImportError:
         raise ModelError("the extra 'llm' is not installed") from None
     choice = config.model
+    model_id = DEFAULT_MODEL_ID if choice.path is None else choice.path.stem
+    settings = EngineSettings(
+        # One CPU is left to the sender of frames; see NICENESS.
+        threads=min(choice.threads, max(1, available_cpus() - 1)),
+        max_queued=config.limits.max_queue,
+        niceness=NICENESS,
+        kv_type=choice.kv_type,
+        flash_attention=choice.flash_attention,
+        gpu_layers=choice.gpu_layers,
+    )
     try:
-        engine = LlamaCppEngine(
-            await asyncio.to_thread(_open_file, choice),
-            model_id=DEFAULT_MODEL_ID if choice.path is None else choice.path.stem,
-            settings=EngineSettings(
-                context_tokens=choice.context_tokens,
-                # One CPU is left to the sender of frames; see NICENESS.
-                threads=min(choice.threads, max(1, available_cpus() - 1)),
-                max_queued=config.limits.max_queue,
-                sequences=choice.sequences,
-                niceness=NICENESS,
-            ),
-        )
+        file = await asyncio.to_thread(_open_file, choice)
+        try:
+            plan = _plan(file, choice, settings)
+        except InferenceError:
+            file.close()
+            raise
+        sized(plan.line(model_id))
+        engine = LlamaCppEngine(file, model_id=model_id, settings=plan.settings)
         await engine.start()
+    except ContextSizeError as error:
+        raise ConfigError(f"model.context_tokens: {error}") from None
     except InferenceError as error:
         raise ModelError(f"the model cannot be loaded: {error}") from None
     return Model(engine)
+
+
+def _plan(
+    file: VerifiedModel, choice: ModelChoice, settings: EngineSettings
+) -> ContextPlan:
+    return plan_contexts(
+        parse_shape(file.head(MAX_HEAD_BYTES)),
+        file.size_bytes,
+        available_memory(),
+        tokens=choice.context_tokens,
+        sequences=choice.sequences,
+        settings=settings,
+    )
 
 
 def _open_file(choice: ModelChoice) -> VerifiedModel:
@@ -340,7 +392,14 @@ def _ours(error: InferenceError) -> ModelError | ChatError:
         case EngineBusyError():
             return BusyError("too many requests are waiting")
         case ContextTooLongError():
-            return PromptTooLongError("the context is too small")
+            return PromptTooLongError(
+                "the context is too small",
+                TooLong(
+                    prompt_tokens=error.prompt_tokens,
+                    max_tokens=error.max_tokens,
+                    context_tokens=error.context_tokens,
+                ),
+            )
         case SchemaError():
             return ChatError(400, "invalid_value")
         case RequestError() | TemplateError():

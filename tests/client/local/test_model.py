@@ -295,7 +295,7 @@ async def test_the_context_is_reported(
 
 
 async def test_the_context_is_told_before_the_model_is_loaded(
-    byte_model: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    byte_model: Path, registry: Registry
 ) -> None:
     pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
     lines: list[str] = []
