@@ -22,6 +22,7 @@ from benchmarks.boundary import measure_boundary
 from benchmarks.decisions import measure_decisions, measure_detectors, measure_workers
 from benchmarks.egress import measure_egress
 from benchmarks.engine import measure_engine
+from benchmarks.long import measure_long
 from benchmarks.memory import measure_memory
 from benchmarks.path import measure_path
 from benchmarks.relay import measure_relay, measure_relay_memory
@@ -64,6 +65,7 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_workers(),
     ],
     "engine": lambda _, __: measure_engine(),
+    "long": lambda _, __: measure_long(),
     "egress": lambda read, _: measure_egress(read.requests, ENCRYPTED),
     "memory": lambda _, folder: measure_memory(folder),
     "wire": lambda _, __: [measure_wire(WIRE_ROUNDS)],

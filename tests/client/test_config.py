@@ -4,7 +4,14 @@ import pytest
 
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import ConfigError
+from curtilage.client.local.computing import (
+    FLASH_ATTENTION,
+    KV_TYPES,
+    MOST_GPU_LAYERS,
+    Computing,
+)
 from curtilage.client.system.files import read_text
+from curtilage.inference import settings
 from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.errors import PolicyError
 
@@ -82,3 +89,48 @@ def test_the_old_name_of_the_key_file_still_works() -> None:
     assert read_config(Flags(), old).on_premises_key_files == "old"
     both = {**old, "CURTILAGE_ON_PREMISES_KEY_FILE": "new"}
     assert read_config(Flags(), both).on_premises_key_files == "new"
+
+
+def test_how_the_local_model_computes_is_read_and_a_flag_wins() -> None:
+    environ = {
+        "CURTILAGE_THREADS": "3",
+        "CURTILAGE_KV_TYPE": "q8_0",
+        "CURTILAGE_FLASH_ATTENTION": "on",
+        "CURTILAGE_GPU_LAYERS": "12",
+    }
+    usual = Computing()
+    assert read_config(Flags(), {}).computing == usual
+    assert read_config(Flags(), dict.fromkeys(environ, "")).computing == usual
+    assert read_config(Flags(), environ).computing == Computing(
+        threads=3, kv_type="q8_0", flash_attention="on", gpu_layers=12
+    )
+    flags = Flags(threads=1, kv_type="f16", flash_attention="off", gpu_layers=0)
+    assert read_config(flags, environ).computing == Computing(
+        threads=1, kv_type="f16", flash_attention="off", gpu_layers=0
+    )
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"CURTILAGE_THREADS": "0"},
+        {"CURTILAGE_THREADS": "65"},
+        {"CURTILAGE_THREADS": "two"},
+        {"CURTILAGE_KV_TYPE": "q5_1"},
+        {"CURTILAGE_FLASH_ATTENTION": "yes"},
+        {"CURTILAGE_GPU_LAYERS": "-1"},
+        {"CURTILAGE_GPU_LAYERS": "1001"},
+        {"CURTILAGE_KV_TYPE": "q4_0", "CURTILAGE_FLASH_ATTENTION": "off"},
+    ],
+)
+def test_a_setting_of_the_local_model_that_is_not_possible_is_named(
+    environ: dict[str, str],
+) -> None:
+    with pytest.raises(ConfigError, match=next(iter(environ))):
+        read_config(Flags(), environ)
+
+
+def test_settings_of_the_local_model_have_the_engines_names() -> None:
+    assert KV_TYPES == settings.KV_TYPES
+    assert FLASH_ATTENTION == settings.FLASH_ATTENTION
+    assert MOST_GPU_LAYERS == settings.MAX_GPU_LAYERS

@@ -6,6 +6,7 @@ import pytest
 
 from curtilage.attest.log.note import COSIGNATURE_V1, ED25519, SUBTREE_V1, NoteKey
 from curtilage.attest.log.vkeys import VerifierKey
+from curtilage.enclave_server import config
 from curtilage.enclave_server.config import (
     AnchorFile,
     ChallengeChoice,
@@ -19,6 +20,7 @@ from curtilage.enclave_server.config import (
 )
 from curtilage.enclave_server.errors import ConfigError
 from curtilage.enclave_server.toml_reader import Listen
+from curtilage.inference import settings
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 OTHER = base64.b64encode(bytes(range(1, 33))).decode()
@@ -343,6 +345,14 @@ def test_challenges_are_off_unless_enabled() -> None:
         ("[model]", '[model]\nsha256 = "AB"', "model.sha256: must be 64"),
         ("[model]", "[model]\ncontext_tokens = 1", "model.context_tokens: must be"),
         ("[model]", "[model]\nthreads = 0", "model.threads: must be 1 to 64"),
+        ("[model]", '[model]\nkv_type = "q5_1"', "model.kv_type: must be one of f16"),
+        ("[model]", '[model]\nflash_attention = "yes"', "model.flash_attention: mu"),
+        ("[model]", "[model]\ngpu_layers = -1", "model.gpu_layers: must be 0 to"),
+        (
+            "[model]",
+            '[model]\nkv_type = "q8_0"\nflash_attention = "off"',
+            "model.kv_type: a quantised one needs flash attention",
+        ),
         ("[model]", "[model]\nsequences = 0", "model.sequences: must be 1 to 64"),
         ("[model]", "[modell]", "model: a table is required"),
         ("[model]", "[limits]\nmax_body_bytes = 0\n[model]", "limits.max_body_bytes"),
@@ -442,3 +452,27 @@ def test_freshness_defaults_follow_the_ages() -> None:
     tables = TABLES + "[freshness]\nkey_lifetime_s = 601\nmax_evidence_age_s = 300\n"
     freshness = parse_config(text_of(tables)).freshness
     assert (freshness.refresh_s, freshness.rotate_s) == (150, 301)
+
+
+def test_the_model_computes_as_configured() -> None:
+    usual = parse_config(text_of()).model
+    assert usual.context_tokens is None
+    assert (usual.kv_type, usual.flash_attention, usual.gpu_layers) == (
+        "f16",
+        "auto",
+        0,
+    )
+    given = 'kv_type = "q4_0"\nflash_attention = "on"\ngpu_layers = 40\n'
+    found = parse_config(text_of(TABLES + given + "context_tokens = 8192\n")).model
+    assert found.context_tokens == 8192
+    assert (found.kv_type, found.flash_attention, found.gpu_layers) == (
+        "q4_0",
+        "on",
+        40,
+    )
+
+
+def test_settings_of_the_model_have_the_engines_names() -> None:
+    assert config.KV_TYPES == settings.KV_TYPES
+    assert config.FLASH_ATTENTION == settings.FLASH_ATTENTION
+    assert config.MAX_GPU_LAYERS == settings.MAX_GPU_LAYERS

@@ -19,6 +19,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     ModelUnavailableError,
     PromptTooLongError,
+    TooLong,
 )
 from curtilage.enclave_server.errors import EngineCrashedError as EnclaveCrashedError
 from curtilage.enclave_server.errors import EngineHungError as EnclaveHungError
@@ -284,13 +285,22 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
     plans = starting(monkeypatch, None)
     monkeypatch.setattr(model_module, "available_cpus", lambda: cpus)
     monkeypatch.setattr(model_module, "find_default_model", lambda: tmp_path / "m")
-    choice = replace(embedded(), threads=threads, sequences=3)
+    choice = replace(
+        embedded(),
+        threads=threads,
+        sequences=3,
+        kv_type="q8_0",
+        flash_attention="on",
+        gpu_layers=5,
+    )
     await (await open_model(choosing(tmp_path, choice))).close()
     (plan,) = plans
     assert (plan.sha256, plan.model) == (DEFAULT_SHA256, f"{tmp_path}/m")
     settings = plan.settings
     assert (settings.threads, settings.niceness) == (expected, NICENESS)
     assert settings.sequences == 3
+    assert (settings.kv_type, settings.flash_attention) == ("q8_0", "on")
+    assert settings.gpu_layers == 5
 
 
 Said = list[tuple[Reason, str] | None]
@@ -306,7 +316,11 @@ async def lost_and_found(
     model = await open_model(choosing(folder, choice))
     assert isinstance(model, Model)
     said: Said = []
-    model.report_to(lambda: said.append(None), lambda *why: said.append(why))
+
+    def failed(reason: Reason, why: str) -> None:
+        said.append((reason, why))
+
+    model.report_to(lambda: said.append(None), failed)
     try:
         yield model, said
     finally:
@@ -377,9 +391,53 @@ async def test_a_model_that_cannot_be_loaded_again_is_said(
 )
 async def test_a_wall_with_gaps_is_said(wall: Wall | None, gaps: str) -> None:
     engine = EngineProcess(Plan(model="m", sha256="", model_id="", settings=DEFAULTS))
-    engine._wall = wall
+    engine._wall = wall  # pyright: ignore[reportPrivateUsage] - as the process reports it
     assert Model(engine).gaps == gaps
     assert not Model(ScriptedEngine()).gaps
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory", "words"),
+    [(2049, None, "more than the 2048"), (2048, 1 << 20, "MiB are available")],
+)
+async def test_a_context_that_cannot_be_had_is_refused_before_loading(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: int,
+    memory: int | None,
+    words: str,
+) -> None:
+    monkeypatch.setattr(model_module, "EngineProcess", None)  # is never made
+    monkeypatch.setattr(model_module, "available_memory", lambda: memory)
+    path = make_byte_model(tmp_path / "byte.gguf")
+    choice = replace(
+        embedded(sha256_of(path)), path=path, context_tokens=asked, threads=1
+    )
+    with pytest.raises(ConfigError, match=rf"^model\.context_tokens: .*{words}"):
+        await open_model(choosing(tmp_path, choice))
+
+
+async def test_an_unasked_context_is_the_models_and_told_before_loading(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("llama_cpp")
+    lines: list[str] = []
+    path = make_byte_model(tmp_path / "byte.gguf")
+    choice = replace(embedded(sha256_of(path)), path=path, context_tokens=None)
+    model = await open_model(choosing(tmp_path, choice), sized=lines.append)
+    assert model.context_tokens == 2048
+    await model.close()
+    (line,) = lines
+    assert line.startswith("local model byte: context 2,048 tokens (trained for 2,048;")
+
+
+async def test_a_text_that_is_too_long_is_refused_with_its_numbers() -> None:
+    too_long = ContextTooLongError(prompt_tokens=70, max_tokens=8, context_tokens=64)
+    with pytest.raises(PromptTooLongError) as caught:
+        await answers_of(ScriptedEngine(Script(pieces=[], fault=too_long)))
+    assert caught.value.too_long == TooLong(
+        prompt_tokens=70, max_tokens=8, context_tokens=64
+    )
 
 
 @pytest.mark.model

@@ -95,6 +95,13 @@ def niceness_of_engine() -> set[int]:
     }
 
 
+def test_quantised_values_are_refused_without_flash_attention() -> None:
+    EngineSettings(kv_type="q8_0", flash_attention="auto")
+    EngineSettings(flash_attention="off")
+    with pytest.raises(ValueError, match="flash attention"):
+        EngineSettings(kv_type="q8_0", flash_attention="off")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have none of their own")
 async def test_threads_that_compute_yield_to_others(byte_model: Path) -> None:
     before = niceness_of_engine()

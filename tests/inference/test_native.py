@@ -30,6 +30,7 @@ from curtilage.inference.errors import (
     WrongThreadError,
 )
 from curtilage.inference.native import (
+    FIRST_TOKENS,
     NO_GENERATOR,
     SYMBOLS,
     VERSION,
@@ -41,8 +42,17 @@ from curtilage.inference.native import (
     check_cpu,
     require_symbols,
 )
+from curtilage.inference.settings import KV_TYPES, FlashAttention, KVType
+from curtilage.inference.state import find_layout
 from curtilage.inference.templates import Part
-from support.byte_model import BOS, EOS, FIRST_BYTE, make_adapter, make_byte_model
+from support.byte_model import (
+    BOS,
+    EOS,
+    FIRST_BYTE,
+    LAYERS,
+    make_adapter,
+    make_byte_model,
+)
 from support.examples import examples
 from support.fakes import returns
 from support.memory_scan import hits
@@ -866,6 +876,166 @@ def test_making_room_changes_no_answer(model: Model, context: Context) -> None:
         growing.free()
 
 
+KINDS: list[tuple[KVType, FlashAttention]] = [
+    ("f16", "auto"),
+    ("f16", "on"),
+    ("f16", "off"),
+    ("q8_0", "auto"),
+    ("q4_0", "on"),
+]
+"""Each lays out its state in another way: other rows, values transposed or not."""
+
+
+@pytest.fixture(scope="module")
+def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """Load one whose heads can be quantised."""
+    file = tmp_path_factory.mktemp("wide") / "wide.gguf"
+    model = Model(str(make_byte_model(file, head_width=2 * native.KV_BLOCK)))
+    yield model
+    model.free()
+
+
+@pytest.mark.parametrize(("kv_type", "flash"), KINDS)
+def test_every_kind_of_keys_and_values_is_erased_saved_and_moved(
+    wide_model: Model, kv_type: KVType, flash: FlashAttention
+) -> None:
+    context = Context(
+        wide_model,
+        tokens=4 * FIRST_TOKENS,
+        threads=1,
+        sequences=2,
+        kv_type=kv_type,
+        flash_attention=flash,
+    )
+    try:
+        alone = written(context, GREEDY)
+        context.clear()
+        context.open(1)
+        read(context, PROMPT, sequence=0)
+        read(context, PROMPT[::-1], sequence=1)
+        saved = context.save(0)
+        layout = find_layout(saved.view, cells=saved.used)
+        kept = [bytes(saved.view[start:end]) for start, end in layout.payload]
+        assert len(kept) == 2 * LAYERS
+        assert all(any(each) for each in kept)
+        other = bytes(context.save(1).buffer)
+        context.erase(0)
+        assert context.used(0) == 0
+        assert bytes(context.save(1).buffer) == other
+        # Into a context of another size, with more sequences.
+        context.restore(saved, 0)
+        context.open(0, tokens=3 * FIRST_TOKENS)
+        context.renew()
+        again = context.save(0)
+        assert [
+            bytes(again.view[start:end])
+            for start, end in find_layout(again.view, cells=again.used).payload
+        ] == kept
+        context.erase(1)
+        context.erase(0)
+        assert written(context, GREEDY) == alone
+    finally:
+        context.free()
+
+
+@pytest.mark.parametrize("kv_type", ["q8_0", "q4_0"])
+def test_quantised_keys_take_less_memory(wide_model: Model, kv_type: KVType) -> None:
+    sizes: list[int] = []
+    for kind in ("f16", kv_type):
+        context = Context(wide_model, tokens=64, threads=1, kv_type=kind)
+        read(context, PROMPT)
+        layout = find_layout(context.save(0).view, cells=len(PROMPT))
+        sizes.append(sum(end - start for start, end in layout.payload))
+        context.free()
+    share = {"q8_0": 34 / 64, "q4_0": 18 / 64}[kv_type]
+    assert sizes[1] == sizes[0] * share
+
+
+def test_a_model_whose_heads_have_no_whole_blocks_is_not_quantised(
+    model: Model,
+) -> None:
+    with pytest.raises(EngineFailedError, match="kv_type f16"):
+        Context(model, tokens=64, threads=1, kv_type="q8_0")
+
+
+def test_a_build_without_gpu_refuses_layers_for_one(byte_model: Path) -> None:
+    with pytest.raises(EngineFailedError, match="without GPU support"):
+        Model(str(byte_model), gpu_layers=1)
+
+
+def test_a_build_with_gpu_gets_as_many_layers_as_are_asked_for(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    load = lib.llama_model_load_from_file
+
+    def watched(
+        path: bytes, params: lib.llama_model_params
+    ) -> lib.llama_model_p | None:
+        given.append(params.n_gpu_layers)
+        return load(path, params)
+
+    monkeypatch.setattr(lib, "llama_supports_gpu_offload", returns(True))
+    monkeypatch.setattr(lib, "llama_model_load_from_file", watched)
+    Model(str(byte_model)).free()
+    Model(str(byte_model), gpu_layers=7).free()
+    assert given == [0, 7]
+
+
+def test_a_context_grows_for_a_long_request_and_is_small_again_after_it(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, int]] = []
+    make = lib.llama_init_from_model
+
+    def watched(
+        handle: lib.llama_model_p, params: lib.llama_context_params
+    ) -> lib.llama_context_p | None:
+        made.append((params.n_ctx, params.n_seq_max))
+        return make(handle, params)
+
+    monkeypatch.setattr(lib, "llama_init_from_model", watched)
+    most = 5 * FIRST_TOKENS
+    context = Context(model, tokens=most, threads=1, sequences=2)
+    try:
+        assert context.size == most
+        context.open(0, tokens=FIRST_TOKENS)
+        with pytest.raises(NativeError, match="llama_decode"):
+            context.decode([Row(5, 0, 1, True)])
+        alone = written(context, GREEDY)
+        context.clear()
+        read(context, PROMPT)
+        context.open(1, tokens=FIRST_TOKENS + 1)
+        context.open(0, tokens=most)
+        context.erase(0)
+        assert written(context, GREEDY) == alone
+        with pytest.raises(NativeError, match="llama_init"):
+            context.open(0, tokens=most + 1)
+        context.clear()
+    finally:
+        context.free()
+    assert made == [
+        (FIRST_TOKENS, 1),
+        (FIRST_TOKENS, 1),
+        (4 * FIRST_TOKENS, 2),
+        (2 * most, 2),
+        (FIRST_TOKENS, 1),
+    ]
+
+
+def test_beyond_its_present_size_nothing_is_read(model: Model) -> None:
+    context = Context(model, tokens=2 * FIRST_TOKENS, threads=1)
+    try:
+        for _ in range(FIRST_TOKENS // PREFILL_CHUNK):
+            read(context, [5] * PREFILL_CHUNK)
+        with pytest.raises(NativeError, match="llama_decode"):
+            context.decode([Row(5, FIRST_TOKENS, 0, True)])
+        context.open(0, tokens=FIRST_TOKENS + 1)
+        assert context.decode([Row(5, FIRST_TOKENS, 0, True)])
+    finally:
+        context.free()
+
+
 def test_without_memory_for_more_the_others_go_on(
     model: Model, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -916,7 +1086,9 @@ import numpy as np
 from curtilage.inference.native import Context, Model, Row
 from curtilage.inference.state import find_layout
 
-context = Context(Model(sys.argv[1]), tokens=512, threads=1, sequences=3)
+context = Context(
+    Model(sys.argv[1]), tokens=512, threads=1, sequences=3, kv_type=sys.argv[2]
+)
 context.open(2)
 # The neighbours have none of its tokens, whose values in layer 0 are the same.
 for number, prompt in enumerate(([200, 201], list(range(60, 90)), [202, 203])):
@@ -930,7 +1102,7 @@ for start, end in payload:
 saved.wipe()
 sys.stdout.flush()
 sys.stdin.readline()
-getattr(context, sys.argv[2])(*map(int, sys.argv[3:]))
+getattr(context, sys.argv[3])(*map(int, sys.argv[4:]))
 print("erased", flush=True)
 sys.stdin.readline()
 """
@@ -938,10 +1110,12 @@ sys.stdin.readline()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/mem")
 @pytest.mark.parametrize("ends", ["erase 1", "clear"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_keys_and_values_of_an_erased_sequence_are_nowhere(
-    byte_model: Path, ends: str
+    tmp_path: Path, kv_type: str, ends: str
 ) -> None:
-    command = [sys.executable, "-c", ERASING, str(byte_model), *ends.split()]
+    file = make_byte_model(tmp_path / "wide.gguf", head_width=2 * native.KV_BLOCK)
+    command = [sys.executable, "-c", ERASING, str(file), kv_type, *ends.split()]
     environment = {**os.environ, **{name: ENVIRONMENT[name] for name in ALLOCATOR}}
     with subprocess.Popen(
         command,

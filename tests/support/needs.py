@@ -95,7 +95,9 @@ PROCESS: Final[Table] = {
         "test_queries_at_a_time_are_as_many_as_memory_holds",
         "test_real_engine_answers",
         "test_the_context_is_reported",
+        "test_the_context_is_told_before_the_model_is_loaded",
         "test_weights_that_memory_does_not_hold_are_not_loaded",
+        "test_what_the_engine_cannot_compute_is_refused_at_start",
         "test_who_gives_up_at_the_start_leaves_no_process",
         "test_wrong_digest_is_refused_at_start",
     ),
@@ -184,6 +186,7 @@ PROCESS: Final[Table] = {
     "enclave_server/test_model.py": (
         "test_a_lost_engine_is_reported_and_replaced",
         "test_a_model_that_cannot_be_loaded_again_is_said",
+        "test_an_unasked_context_is_the_models_and_told_before_loading",
         "test_file_with_another_digest_is_refused",
         "test_real_model_answers",
     ),

@@ -51,7 +51,16 @@ CLIENT: Final = f"""{RELAY}
         policy's on-premises server, mode 0600; of several, TIER=FILE with commas
         between (default: $CURTILAGE_ON_PREMISES_KEY_FILE)
     --context-tokens N: context window of the local model (default:
-        $CURTILAGE_CONTEXT_TOKENS, else 4096, or what it was trained for)
+        $CURTILAGE_CONTEXT_TOKENS, else what it was trained for, at most 32768, as far
+        as memory allows)
+    --threads N: threads of the local model (default: $CURTILAGE_THREADS, else the
+        processors that this process may use)
+    --kv-type TYPE: how the local model holds a context: f16, q8_0 (half the memory) or
+        q4_0 (a quarter; less exact) (default: $CURTILAGE_KV_TYPE, else f16)
+    --flash-attention WHEN: auto, on or off (default: $CURTILAGE_FLASH_ATTENTION, else
+        auto)
+    --gpu-layers N: layers of the local model that a GPU computes, where the engine's
+        build can use one (default: $CURTILAGE_GPU_LAYERS, else 0)
     --audit DIR: audit log, created with `curtilage audit init` (default:
         $CURTILAGE_AUDIT, else your own, created on first use); a query that cannot be
         recorded there is not sent"""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -58,7 +59,14 @@ async def session_from(
     for notice in config.policy.notices:
         err(notice)
     with progress("starting detectors and local model"):
-        parts = await assemble(config, spare=spare, notify=err, lasting=serves)
+        parts = await assemble(
+            config,
+            spare=spare,
+            notify=err,
+            # A script that asks a question gets no line that it does not need.
+            sized=err if serves or sys.stderr.isatty() else None,
+            lasting=serves,
+        )
     if parts.audit.problem is not None:
         err(parts.audit.problem)
         if not serves:

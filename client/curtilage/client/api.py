@@ -103,7 +103,8 @@ class ClientOptions(TypedDict, total=False):
         model: name or path of the local model; else the embedded one.
         model_sha256: its digest, required for a path.
         context_tokens: tokens of question and answer together; else
-            ``CURTILAGE_CONTEXT_TOKENS``, else 4,096.
+            ``CURTILAGE_CONTEXT_TOKENS``, else what the model was trained for, as far
+            as memory allows.
         policy_key: public key (PEM) that must have signed the policy; else
             ``CURTILAGE_POLICY_KEY``; without either no signature is required.
         audit: directory of an audit log; else ``CURTILAGE_AUDIT``, else the user's

@@ -87,6 +87,7 @@ async def assemble(
     *,
     spare: bool = True,
     notify: Notify | None = None,
+    sized: Notify | None = None,
     lasting: bool = True,
 ) -> ClientParts:
     """Start the detectors, the local model and the audit trail, concurrently.
@@ -96,6 +97,8 @@ async def assemble(
         spare: keep a second worker of the detectors warm; not worth it for one
             question.
         notify: as ``ClientParts``; also gets reports on the local model's rollout.
+        sized: takes one line with the local model's context and memory, before it is
+            loaded; called from another thread.
         lasting: conversations continue after a restart, as ``KeptConversations``.
 
     Raises:
@@ -122,7 +125,7 @@ async def assemble(
     audit = audit_trail(config)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
-        _model_of(config, notify),
+        _model_of(config, notify, sized),
         audit.prepare(),
     )
     router = router_for(config.policy, local)
@@ -209,14 +212,16 @@ def _audit_directory(config: ClientConfig) -> Path:
     return state_folder() / "audit"
 
 
-async def local_model(config: ClientConfig) -> LocalModel | UnavailableLocal:
+async def local_model(
+    config: ClientConfig, sized: Notify | None = None
+) -> LocalModel | UnavailableLocal:
     """Start the local model, or record why there is none.
 
     If other tiers may answer as well, it is loaded in the background: ready when it is
     needed, and nothing waits for it before.
     """
     try:
-        model = _named_model(config)
+        model = _named_model(config, sized)
         # A requested context that is not possible is reported at once.
         if config.policy.routing is not None and config.context_tokens is None:
             model.warm()
@@ -248,26 +253,32 @@ def unloaded_model(config: ClientConfig) -> AnswersLocally:
         return UnavailableLocal(str(error), sha256=entry.sha256)
 
 
-def _named_model(config: ClientConfig) -> LocalModel:
+def _named_model(config: ClientConfig, sized: Notify | None = None) -> LocalModel:
     return LocalModel.open(
         config.model,
         sha256=config.model_sha256,
         registry=Registry(),
         context_tokens=config.context_tokens,
         sequences=config.sequences,
+        computing=config.computing,
+        sized=sized or (lambda _: None),
     )
 
 
-async def _model_of(config: ClientConfig, notify: Notify | None) -> "Local":
+async def _model_of(
+    config: ClientConfig, notify: Notify | None, sized: Notify | None
+) -> "Local":
     """Start the model of the policy's rollout, unless the user names a model."""
     plan = config.policy.routing
     if plan is None or plan.rollout is None or config.model is not None:
-        return await local_model(config)
+        return await local_model(config, sized)
     from curtilage.client.local.rollout.model import RolledOutModel  # noqa: PLC0415
 
     model = RolledOutModel.on_this_device(
         plan.rollout,
         context_tokens=config.context_tokens,
+        computing=config.computing,
+        sized=sized or (lambda _: None),
         notify=notify or (lambda _: None),
     )
     try:

@@ -1,6 +1,6 @@
 """Flags and environment, read once; no other client code reads them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import (
@@ -9,8 +9,16 @@ from importlib.metadata import (
 )
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 from curtilage.client.errors import ConfigError
+from curtilage.client.local.computing import (
+    FLASH_ATTENTION,
+    KV_TYPES,
+    MOST_GPU_LAYERS,
+    MOST_THREADS,
+    Computing,
+)
 from curtilage.client.system.files import folder_digest, open_ordinary, read_text
 from curtilage.policy.document.checks import Complaint, Tree, as_written
 from curtilage.policy.document.exact_list import MAX_LIST_BYTES
@@ -33,6 +41,8 @@ from curtilage.policy.signing import (
 MAX_POLICY_BYTES = 1024 * 1024
 LEAST_CONTEXT, MOST_CONTEXT = 256, 131_072  # tokens; as the enclave server's
 MOST_SEQUENCES = 64  # as the enclave server's
+
+_Word = TypeVar("_Word", bound=str)
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
@@ -69,9 +79,11 @@ class ClientConfig:
             to trust for it.
         model: name or path of the local model; None is the embedded one.
         model_sha256: its digest, required for a path.
-        context_tokens: tokens of question and answer together; None: the default.
+        context_tokens: tokens of question and answer together; None: what the model
+            was trained for, as far as memory allows.
         sequences: how many queries the local model answers at a time; None: the
             default.
+        computing: how the local model computes.
         currency: the required signature of the policy; None: none is
             required.
         audit: directory of an existing audit log, or None: the
@@ -89,6 +101,7 @@ class ClientConfig:
     model_sha256: str | None = None
     context_tokens: int | None = None
     sequences: int | None = None
+    computing: Computing = field(default_factory=Computing)
     currency: Currency | None = None
     audit: str | None = None
     on_premises_key_files: str | None = None
@@ -107,6 +120,10 @@ class Flags:
     model: str | None = None
     model_sha256: str | None = None
     context_tokens: int | None = None
+    threads: int | None = None
+    kv_type: str | None = None
+    flash_attention: str | None = None
+    gpu_layers: int | None = None
     policy_key: str | None = None
     audit: str | None = None
     on_premises_key_file: str | None = None
@@ -121,12 +138,13 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     ``CURTILAGE_RELAY_CERTIFICATE``, ``CURTILAGE_RELAY_CERTIFICATE_KEY`` and
     ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
     ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``,
-    ``CURTILAGE_SEQUENCES``, ``CURTILAGE_AUDIT`` (a directory),
-    ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
+    ``CURTILAGE_SEQUENCES``, ``CURTILAGE_THREADS``, ``CURTILAGE_KV_TYPE``,
+    ``CURTILAGE_FLASH_ATTENTION``, ``CURTILAGE_GPU_LAYERS``, ``CURTILAGE_AUDIT`` (a
+    directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
 
     Raises:
-        ConfigError: the policy or the key file cannot be read, or context or sequences
-            are not a valid number.
+        ConfigError: the policy or the key file cannot be read, or a setting of the
+            local model is not valid.
         PolicyError: the policy is wrong, or not usable on this machine; all
             problems, with lines.
     """
@@ -151,7 +169,8 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
         context_tokens=_context_tokens(flags, environ),
-        sequences=_sequences(environ),
+        sequences=_number(None, environ, "SEQUENCES", 1, MOST_SEQUENCES),
+        computing=_computing(flags, environ),
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
         on_premises_key_files=(
@@ -177,14 +196,44 @@ def _context_tokens(flags: Flags, environ: Mapping[str, str]) -> int | None:
     return said
 
 
-def _sequences(environ: Mapping[str, str]) -> int | None:
-    text = environ.get("CURTILAGE_SEQUENCES")
-    if not text:
-        return None
-    said = int(text) if text.isascii() and text.isdecimal() else 0
-    if not 1 <= said <= MOST_SEQUENCES:
-        raise ConfigError(f"CURTILAGE_SEQUENCES is not 1 to {MOST_SEQUENCES}")
+def _computing(flags: Flags, environ: Mapping[str, str]) -> Computing:
+    kv_type = _choice(flags.kv_type, environ, "KV_TYPE", KV_TYPES)
+    flash = _choice(flags.flash_attention, environ, "FLASH_ATTENTION", FLASH_ATTENTION)
+    if kv_type not in {None, "f16"} and flash == "off":
+        raise ConfigError(f"CURTILAGE_KV_TYPE {kv_type} needs flash attention")
+    usual = Computing()
+    return Computing(
+        threads=_number(flags.threads, environ, "THREADS", 1, MOST_THREADS),
+        kv_type=kv_type or usual.kv_type,
+        flash_attention=flash or usual.flash_attention,
+        gpu_layers=_number(flags.gpu_layers, environ, "GPU_LAYERS", 0, MOST_GPU_LAYERS)
+        or 0,
+    )
+
+
+def _number(
+    said: int | None, environ: Mapping[str, str], name: str, least: int, most: int
+) -> int | None:
+    if said is None:
+        text = environ.get(f"CURTILAGE_{name}")
+        if not text:
+            return None
+        said = int(text) if text.isascii() and text.isdecimal() else -1
+    if not least <= said <= most:
+        raise ConfigError(f"CURTILAGE_{name} is not {least} to {most}")
     return said
+
+
+def _choice(
+    said: str | None, environ: Mapping[str, str], name: str, choices: Sequence[_Word]
+) -> _Word | None:
+    said = said or environ.get(f"CURTILAGE_{name}") or None
+    for each in choices:
+        if each == said:
+            return each
+    if said is not None:
+        raise ConfigError(f"CURTILAGE_{name} is not one of {', '.join(choices)}")
+    return None
 
 
 def read_policy(path: str | None) -> tuple[Policy, str]:

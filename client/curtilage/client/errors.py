@@ -27,9 +27,12 @@
     │   └── ElsewhereError          a tier outside this process failed
     │       ├── OnPremisesUnavailableError   an on-premises server failed, or its
     │       │                           reply is not an answer
+    │       │   └── TooLongForServerError    the query exceeds its context
+    │       │                           (in on_premises/reasons.py)
     │       └── EnclaveError        the enclave cannot be asked, or is not trusted
-    │           └── DateRefusedError    its clock and ours differ too much
-    │                               (in remote/reasons.py)
+    │           ├── DateRefusedError    its clock and ours differ too much
+    │           └── TooLongForEnclaveError   the query exceeds its context
+    │                               (both in remote/reasons.py)
     └── IncompleteAnswerError   an answer began and was cut; never 'finished'
 
 Messages contain names, sizes and codes; never text of a query or an answer.
@@ -301,10 +304,13 @@ class AnswererError(ClientError):
         retry_after_s: the delay before the next attempt, as the tier requested it (an
             enclave does so inside the seal); None if it did not, or if it is too long
             to wait for.
+        context_tokens: question and answer together, where a text that is too long
+            showed the limit; None: not known.
     """
 
     reason: FailureReason
     retry_after_s: int | None = None
+    context_tokens: int | None = None
 
     def alone(self) -> Self:
         """Return the same failure without its traceback, for storing it.

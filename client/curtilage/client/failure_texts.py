@@ -32,6 +32,7 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "has nothing at this address: check model and address of the tier",
     "on_premises_busy": "the on-premises server is busy",
     "on_premises_refused": "the on-premises server refused the request",
+    "on_premises_too_long": "it exceeds the context of the on-premises server's model",
     "on_premises_failed": "the on-premises server reported an error",
     "on_premises_no_logprobs": "the on-premises server returns no log-probabilities, "
     "which were requested",
@@ -66,6 +67,7 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "key_unknown": "the enclave no longer holds the verified key",
     "date_refused": "the enclave's clock and this machine's differ too much",
     "too_large": "the query is larger than the enclave accepts",
+    "enclave_too_long": "it exceeds the context of the enclave's model",
     "too_many_running": "too many connections of earlier queries are still running to "
     "their end",
     "busy": "the enclave is busy",

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from curtilage.enclave_server.errors import (
 )
 from curtilage.enclave_server.evidence.release import read_anchors, read_release
 from curtilage.enclave_server.http.tls import server_context
+from curtilage.enclave_server.model import open_model
 from curtilage.enclave_server.process import (
     OutputError,
     forbid_core_dumps,
@@ -103,7 +105,12 @@ def _command(options: argparse.Namespace) -> int:
         config = _read_config(path)
         if options.check:
             return _check(config)
-        around = Surroundings(out=out, notice=notice, log=LogForm(options.log))
+        around = Surroundings(
+            out=out,
+            notice=notice,
+            open_model=partial(open_model, sized=notice),
+            log=LogForm(options.log),
+        )
         asyncio.run(serve_until_signalled(config, around))
     except ConfigError as error:
         for problem in error.problems:

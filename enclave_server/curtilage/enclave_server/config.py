@@ -10,13 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, TypeAlias
 
 from curtilage.enclave_server.errors import ConfigError
 from curtilage.enclave_server.toml_reader import Listen, Table, Within, is_loopback
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 EMBEDDED: Final = "embedded"
+KVType: TypeAlias = Literal["f16", "q8_0", "q4_0"]
+FlashAttention: TypeAlias = Literal["auto", "on", "off"]
+KV_TYPES: Final[tuple[KVType, ...]] = ("f16", "q8_0", "q4_0")
+FLASH_ATTENTION: Final[tuple[FlashAttention, ...]] = ("auto", "on", "off")
+MAX_GPU_LAYERS: Final = 1000  # more than any model has
 LLAMA_CPP: Final = "llama.cpp"
 OPENAI: Final = "openai"
 EMULATED_GPU: Final = "nvidia-gpu"
@@ -112,19 +117,26 @@ class ModelChoice:
     Attributes:
         path: a file, or None for the embedded default.
         sha256: lower-case hex, or empty for the embedded default's own.
-        context_tokens: 256 to 131072.
+        context_tokens: 256 to 131072; None: what the model was trained for, as far as
+            memory allows.
         threads: of the engine, at most; it leaves one CPU to the rest.
         sequences: requests that are answered at the same time, each with a context of
             ``context_tokens``.
         peer: that answers instead of an engine of ours, or None.
+        kv_type: how keys and values are held.
+        flash_attention: whether attention is computed in pieces.
+        gpu_layers: how many layers a GPU computes.
     """
 
     path: Path | None
     sha256: str
-    context_tokens: int
+    context_tokens: int | None
     threads: int
     sequences: int
     peer: Peer | None = None
+    kv_type: KVType = "f16"
+    flash_attention: FlashAttention = "auto"
+    gpu_layers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,12 +384,25 @@ def _read_model(table: Table) -> ModelChoice:
     sha256 = table.text("sha256") if table.has("sha256") or not embedded else ""
     if sha256 and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):  # noqa: PLR2004 - hex digits
         table.problem("sha256", "must be 64 lower-case hex digits")
+    context_tokens = None
+    if table.has("context_tokens"):
+        context_tokens = table.integer("context_tokens", 256, 131072, default=4096)
+    kv_type, flash = KV_TYPES[0], FLASH_ATTENTION[0]
+    if table.has("kv_type"):
+        kv_type = table.one_of("kv_type", KV_TYPES)
+    if table.has("flash_attention"):
+        flash = table.one_of("flash_attention", FLASH_ATTENTION)
+    if kv_type != "f16" and flash == "off":
+        table.problem("kv_type", "a quantised one needs flash attention")
     model = ModelChoice(
         path=None if embedded else Path(path),
         sha256=sha256,
-        context_tokens=table.integer("context_tokens", 256, 131072, default=4096),
+        context_tokens=context_tokens,
         threads=table.integer("threads", 1, 64, default=2),
         sequences=table.integer("sequences", 1, 64, default=4),
+        kv_type=kv_type,
+        flash_attention=flash,
+        gpu_layers=table.integer("gpu_layers", 0, MAX_GPU_LAYERS, default=0),
     )
     table.finish()
     return model

@@ -18,6 +18,8 @@ token or key material.
     └── ChatError           the request inside the encapsulation is refused
 """
 
+from dataclasses import dataclass
+
 
 class EnclaveError(Exception):
     """Base class of all errors that this part raises on purpose."""
@@ -79,8 +81,31 @@ class ModelUnavailableError(ModelError):
     """The model's file cannot be loaded again; that is tried at intervals."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLong:
+    """By how much a request exceeds the context; its sender is told, in the seal.
+
+    Attributes:
+        prompt_tokens: length of the prompt.
+        max_tokens: tokens requested.
+        context_tokens: size of the context.
+    """
+
+    prompt_tokens: int
+    max_tokens: int
+    context_tokens: int
+
+
 class PromptTooLongError(ModelError):
-    """Prompt and answer together do not fit into the context."""
+    """Prompt and answer together do not fit into the context.
+
+    Attributes:
+        too_long: the numbers; None: an engine of others does not say.
+    """
+
+    def __init__(self, message: str, too_long: TooLong | None = None) -> None:
+        super().__init__(message)
+        self.too_long = too_long
 
 
 class ChatError(EnclaveError):
@@ -91,6 +116,7 @@ class ChatError(EnclaveError):
         code: a fixed code from a short list; never a part of the request.
         param: the name of a known field, or None.
         fields: extra response fields of the inner answer.
+        too_long: for ``context_length_exceeded``, the numbers; else None.
     """
 
     def __init__(
@@ -100,12 +126,14 @@ class ChatError(EnclaveError):
         *,
         param: str | None = None,
         fields: tuple[tuple[bytes, bytes], ...] = (),
+        too_long: TooLong | None = None,
     ) -> None:
         super().__init__(f"{status} {code}" if param is None else f"{code}: {param}")
         self.status = status
         self.code = code
         self.param = param
         self.fields = fields
+        self.too_long = too_long
 
     def alone(self) -> "ChatError":
         """Return the same refusal without its traceback, to be stored.
@@ -114,4 +142,10 @@ class ChatError(EnclaveError):
         request in them and the object that stores the error: such a cycle lives until
         the garbage collector runs, which may be never.
         """
-        return type(self)(self.status, self.code, param=self.param, fields=self.fields)
+        return type(self)(
+            self.status,
+            self.code,
+            param=self.param,
+            fields=self.fields,
+            too_long=self.too_long,
+        )

@@ -21,6 +21,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     ModelUnavailableError,
     PromptTooLongError,
+    TooLong,
 )
 from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
 from curtilage.enclave_server.ohttp.chat import ChatMessage as Turn
@@ -40,6 +41,7 @@ from curtilage.inference.default_model import (
     find_default_model,
 )
 from curtilage.inference.errors import (
+    ContextSizeError,
     ContextTooLongError,
     EngineBusyError,
     EngineMemoryError,
@@ -53,6 +55,8 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.errors import EngineCrashedError as EngineCrashed
 from curtilage.inference.errors import EngineHungError as EngineHung
+from curtilage.inference.memory import available_memory
+from curtilage.inference.modelfile import read_head
 from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess, Watch
 from curtilage.inference.protocol import (
@@ -73,8 +77,10 @@ from curtilage.inference.protocol import (
     ToolChoice,
 )
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.settings import EngineSettings, available_cpus
-from curtilage.inference.together import together
+from curtilage.inference.settings import DEFAULTS, EngineSettings, available_cpus
+from curtilage.inference.shape import MAX_HEAD_BYTES, parse_shape
+from curtilage.inference.sizing import plan_contexts
+from curtilage.inference.streams import together
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
@@ -106,6 +112,11 @@ class ServedModel(Protocol):
     @property
     def failing(self) -> Reason | None:
         """Why no engine answers at the moment, or None."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and answer together."""
         ...
 
     def keep_to(self, transport: TransportParameters) -> None:
@@ -178,6 +189,11 @@ class Model:
         if isinstance(self._engine, EngineProcess):
             self._engine.changed = changed
 
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and answer together."""
+        return self._engine.info.context_tokens
+
     def keep_to(self, transport: TransportParameters) -> None:
         """Refuse requests that would wait for half of the longest answer's time.
 
@@ -237,13 +253,25 @@ class Model:
         await self._engine.close()
 
 
-async def open_model(config: EnclaveConfig) -> ServedModel:
+def _unheard(_line: str) -> None:
+    """Drop a line for people."""
+
+
+async def open_model(
+    config: EnclaveConfig, *, sized: Callable[[str], object] = _unheard
+) -> ServedModel:
     """Verify the model file's digest, load it and start the engine.
 
     With ``engine = "openai"`` wait for the server that has loaded a model instead.
 
+    Args:
+        config: of the enclave.
+        sized: takes one line with the context and its memory, before the model is
+            loaded.
+
     Raises:
-        ConfigError: the file is not the one whose digest is configured.
+        ConfigError: the file is not the one whose digest is configured, or the
+            configured context is more than the model or the memory allows.
         ModelError: it cannot be loaded, the extra is not installed, or no server
             with this model answers.
     """
@@ -251,14 +279,18 @@ async def open_model(config: EnclaveConfig) -> ServedModel:
         # Imported late: without it, nothing here opens a connection.
         from curtilage.enclave_server.peer import PeerModel  # noqa: PLC0415
 
-        peer = PeerModel(config.model.peer, max_queued=config.limits.max_queue)
+        peer = PeerModel(
+            config.model.peer,
+            max_queued=config.limits.max_queue,
+            context_tokens=config.model.context_tokens or DEFAULTS.context_tokens,
+        )
         try:
             await peer.start()
         except BaseException:
             await peer.close()
             raise
         return peer
-    engine = EngineProcess(_plan(config), watch=WATCH)
+    engine = EngineProcess(_plan(config, sized), watch=WATCH)
     try:
         await engine.start()
     except ModelDigestError as error:
@@ -274,7 +306,7 @@ async def open_model(config: EnclaveConfig) -> ServedModel:
     return Model(engine)
 
 
-def _plan(config: EnclaveConfig) -> Plan:
+def _plan(config: EnclaveConfig, sized: Callable[[str], object]) -> Plan:
     choice = config.model
     path, sha256 = choice.path, choice.sha256
     if path is None:
@@ -286,18 +318,36 @@ def _plan(config: EnclaveConfig) -> Plan:
             path, sha256 = find_default_model(), DEFAULT_SHA256
         except ModelFileError as error:
             raise ModelError(f"the model cannot be loaded: {error}") from None
+    model_id = DEFAULT_MODEL_ID if choice.path is None else path.stem
+    # Of the file that the engine's process is yet to verify.
+    head, size_bytes = read_head(path, MAX_HEAD_BYTES)
+    try:
+        contexts = plan_contexts(
+            parse_shape(head),
+            size_bytes,
+            available_memory(),
+            tokens=choice.context_tokens,
+            sequences=choice.sequences,
+            settings=EngineSettings(
+                # One CPU is left to the sender of frames; see NICENESS.
+                threads=min(choice.threads, max(1, available_cpus() - 1)),
+                max_queued=config.limits.max_queue,
+                niceness=NICENESS,
+                kv_type=choice.kv_type,
+                flash_attention=choice.flash_attention,
+                gpu_layers=choice.gpu_layers,
+            ),
+        )
+    except ContextSizeError as error:
+        raise ConfigError(f"model.context_tokens: {error}") from None
+    except InferenceError as error:
+        raise ModelError(f"the model cannot be loaded: {error}") from None
+    sized(contexts.line(model_id))
     return Plan(
         model=str(path.absolute()),
         sha256=sha256,
-        model_id=DEFAULT_MODEL_ID if choice.path is None else path.stem,
-        settings=EngineSettings(
-            context_tokens=choice.context_tokens,
-            # One CPU is left to the sender of frames; see NICENESS.
-            threads=min(choice.threads, max(1, available_cpus() - 1)),
-            max_queued=config.limits.max_queue,
-            sequences=choice.sequences,
-            niceness=NICENESS,
-        ),
+        model_id=model_id,
+        settings=contexts.settings,
     )
 
 
@@ -440,7 +490,14 @@ def _ours(  # noqa: PLR0911 - one error each
         case EngineBusyError():
             return BusyError("too many requests are waiting")
         case ContextTooLongError():
-            return PromptTooLongError("the context is too small")
+            return PromptTooLongError(
+                "the context is too small",
+                TooLong(
+                    prompt_tokens=error.prompt_tokens,
+                    max_tokens=error.max_tokens,
+                    context_tokens=error.context_tokens,
+                ),
+            )
         case SchemaError():
             return ChatError(400, "invalid_value")
         case RequestError() | TemplateError():

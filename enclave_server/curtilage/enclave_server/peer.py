@@ -72,10 +72,14 @@ class PeerModel:
     Args:
         peer: its address, its model's name and how much it may be given at once.
         max_queued: how many requests may wait here for their turn.
+        context_tokens: of its model.
     """
 
-    def __init__(self, peer: Peer, *, max_queued: int) -> None:
+    def __init__(
+        self, peer: Peer, *, max_queued: int, context_tokens: int = 4096
+    ) -> None:
         self._peer = peer
+        self._context_tokens = context_tokens
         self._max_queued = max_queued
         self._waiting = 0
         self._free = asyncio.Semaphore(peer.parallel)
@@ -104,6 +108,11 @@ class PeerModel:
         self, loaded: Callable[[], object], failed: Callable[[Reason, str], object]
     ) -> None:
         """Do nothing: another program runs the engine."""
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and answer together, as the operator states them."""
+        return self._context_tokens
 
     def keep_to(self, transport: TransportParameters) -> None:
         """Do nothing: how long a request will wait there is not known here."""

@@ -172,9 +172,7 @@ async def running(
                 counters=counters,
                 limits=config.limits,
                 chat_limits=ChatLimits(
-                    max_tokens=min(
-                        config.limits.max_tokens, config.model.context_tokens
-                    )
+                    max_tokens=min(config.limits.max_tokens, model.context_tokens)
                 ),
                 transport=held.verified.transport,
                 clock=surroundings.clock,

@@ -41,6 +41,7 @@ class Within:
 
 
 _Settings = TypeVar("_Settings")
+_Word = TypeVar("_Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,14 @@ class Table:
             return ""
         return value
 
-    def one_of(self, key: str, allowed: Sequence[str]) -> str:
+    def one_of(self, key: str, allowed: Sequence[_Word]) -> _Word:
         """Read one of some words; an invalid one is read as the first."""
         value = self.text(key)
-        if value not in allowed:
-            self.problem(key, f"must be one of {', '.join(allowed)}")
-            return allowed[0]
-        return value
+        for word in allowed:
+            if word == value:
+                return word
+        self.problem(key, f"must be one of {', '.join(allowed)}")
+        return allowed[0]
 
     def integer(self, key: str, lowest: int, highest: int, *, default: int) -> int:
         """Read an integer within bounds."""

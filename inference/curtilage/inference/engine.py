@@ -399,6 +399,7 @@ class LlamaCppEngine:
         model = Model(
             str(self._file.load_path),
             adapter=None if adapter is None else str(adapter.load_path),
+            gpu_layers=self._settings.gpu_layers,
         )
         try:
             # After the loading, not before: the hashed file is the loaded one.
@@ -437,6 +438,8 @@ class LlamaCppEngine:
             threads=self._threads,
             least_tokens=self._settings.least_context_tokens,
             sequences=self._planner.sequences,
+            kv_type=self._settings.kv_type,
+            flash_attention=self._settings.flash_attention,
         )
 
     def _measure(self, context: Context) -> list[float]:
@@ -580,7 +583,7 @@ class LlamaCppEngine:
             answer = job.answer = Answer(loaded.model, prompt, settings, form)
             job.post(Started(prompt_tokens=len(prompt)))
         try:
-            context.open(job.sequence)
+            context.open(job.sequence, tokens=answer.size + answer.remaining)
         except EngineMemoryError:
             raise EngineBusyError("there is no memory for one more request") from None
         if answer.saved is None:

@@ -6,6 +6,7 @@
     ├── RequestError          the request itself is invalid; do not retry
     │   ├── ContextTooLongError   prompt and answer do not fit; counts attached
     │   └── SchemaError           a JSON schema that cannot be enforced
+    ├── ContextSizeError      the settings ask for a context that is not possible
     ├── ModelFileError        the model file is missing, changed or unusable
     │   └── ModelDigestError      its digest is not the given one
     ├── TemplateError         the model's chat template cannot render this
@@ -74,6 +75,10 @@ class SchemaError(RequestError):
         self.where = where
 
 
+class ContextSizeError(InferenceError):
+    """The settings ask for a context that the model or the memory does not allow."""
+
+
 class ModelFileError(InferenceError):
     """The model file cannot be used."""
 
@@ -132,13 +137,23 @@ class EngineMemoryError(EngineFailedError):
 
     Attributes:
         context_tokens: size of the smallest one that was tried.
+        need_bytes: memory that it needs, with the model; None: unknown.
+        memory_bytes: what was available; likewise.
     """
 
-    def __init__(self, context_tokens: int) -> None:
+    def __init__(
+        self,
+        context_tokens: int,
+        *,
+        need_bytes: int | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
         super().__init__(
             f"there is too little memory for a context of {context_tokens} tokens"
         )
         self.context_tokens = context_tokens
+        self.need_bytes = need_bytes
+        self.memory_bytes = memory_bytes
 
 
 class EngineCrashedError(EngineFailedError):

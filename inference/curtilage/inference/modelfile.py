@@ -132,6 +132,21 @@ def verify_model_file(path: Path, expected_sha256: str) -> VerifiedModel:
     return VerifiedModel(path, expected)
 
 
+def read_head(path: Path, size: int) -> tuple[bytes, int]:
+    """Return the first bytes of a file, at most ``size``, and its length, unverified.
+
+    Nothing, if it cannot be read: the engine reports why, when it opens it.
+    """
+    try:
+        # Opening a pipe would block.
+        if not path.is_file():
+            return b"", 0
+        with path.open("rb") as file:
+            return file.read(size), os.fstat(file.fileno()).st_size
+    except OSError:
+        return b"", 0
+
+
 def _identity(status: os.stat_result) -> _Identity:
     return (
         status.st_dev,

@@ -61,6 +61,7 @@ from curtilage.inference.errors import (  # noqa: E402
     WrongThreadError,
 )
 from curtilage.inference.sampling import SamplingSettings, choose_seed  # noqa: E402
+from curtilage.inference.settings import FlashAttention, KVType  # noqa: E402
 from curtilage.inference.state import (  # noqa: E402
     Layout,
     StateError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_context_p, llama_memory_t
 
 NO_GENERATOR: Final = "the model file is not a plain text generator"
+NO_GPU: Final = "the engine was built without GPU support; gpu_layers must be 0"
 VERSION: Final = "0.3.36"
 """The layout of the library's structures is bound to this version."""
 
@@ -100,6 +102,8 @@ SYMBOLS: Final = (
     "llama_model_has_encoder",
     "llama_model_load_from_file",
     "llama_model_meta_val_str",
+    "llama_model_n_embd",
+    "llama_model_n_head",
     "llama_model_n_ctx_train",
     "llama_print_system_info",
     "llama_sampler_accept",
@@ -121,6 +125,7 @@ SYMBOLS: Final = (
     "llama_state_seq_get_data",
     "llama_state_seq_get_size",
     "llama_state_seq_set_data",
+    "llama_supports_gpu_offload",
     "llama_token_to_piece",
     "llama_tokenize",
     "llama_vocab_bos",
@@ -138,6 +143,22 @@ only seem to fulfil the grammar are at most 256."""
 
 ABORTED: Final = 2
 """``llama_decode`` was stopped by the abort callback."""
+
+FIRST_TOKENS: Final = 2048
+"""Of an empty context. It grows for a longer request and is made anew after it: a short
+one need not wait until the largest is overwritten and made (docs/costs.md)."""
+KV_BLOCK: Final = 32
+"""Numbers that share a factor, in the quantised types."""
+_KV_TYPES: Final[dict[KVType, int]] = {
+    "f16": lib.GGML_TYPE_F16,
+    "q8_0": lib.GGML_TYPE_Q8_0,
+    "q4_0": lib.GGML_TYPE_Q4_0,
+}
+_FLASH: Final[dict[FlashAttention, int]] = {
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
 
 
 def require_symbols(table: object, version: str) -> None:
@@ -208,14 +229,23 @@ class Model(_Owned):
         path: the file; loaded into our own memory, so that later writes to the
             file do not change the model.
         adapter: a LoRA adapter's file, for every context of this model; or None.
+        gpu_layers: how many layers a GPU computes.
 
     Raises:
+        EngineFailedError: this build of the library cannot use a GPU.
         ModelFileError: the library refuses it, or its adapter for this model.
     """
 
-    def __init__(self, path: str, *, adapter: str | None = None) -> None:
+    def __init__(
+        self, path: str, *, adapter: str | None = None, gpu_layers: int = 0
+    ) -> None:
         super().__init__()
+        # Such a build would compute on the CPU, and say nothing.
+        if gpu_layers and not lib.llama_supports_gpu_offload():
+            raise EngineFailedError(NO_GPU)
         params = lib.llama_model_default_params()
+        # Explicit: the default is all of them.
+        params.n_gpu_layers = gpu_layers
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
         # A file with NaN weights is refused now, not in the middle of an answer.
         params.check_tensors = True
@@ -255,6 +285,16 @@ class Model(_Owned):
             self.handle, key.encode(), target, len(buffer)
         )
         return buffer.value.decode(errors="replace") if size >= 0 else ""
+
+    def head_widths(self) -> tuple[int, int]:
+        """Return how many numbers a head has, of keys and of values."""
+        usual = lib.llama_model_n_embd(self.handle) // lib.llama_model_n_head(
+            self.handle
+        )
+        kind = self.metadata("general.architecture")
+        own = (f"{kind}.attention.{each}_length" for each in ("key", "value"))
+        keys, values = (int(self.metadata(each) or usual) for each in own)
+        return keys, values
 
     def chat_template(self) -> str:
         """Return the file's chat template; empty if it has none."""
@@ -595,20 +635,24 @@ class Context(_Owned):
     """The memory of several conversations, each in a sequence of its own.
 
     Sequences share no cell: each has a stream of keys and values of its own. While only
-    sequence 0 is used, the context has no other; ``open`` makes room for all of them.
+    sequence 0 is used, the context has no other; ``open`` makes room for all of them,
+    and for longer ones than ``FIRST_TOKENS``.
 
     Args:
         model: outlives the context.
-        tokens: size of each sequence.
+        tokens: largest size of each sequence.
         threads: threads of one decode.
         least_tokens: if memory is short, halves of the size are tried, down to
             this; None: no smaller one is accepted.
         sequences: how many there may be.
+        kv_type: see ``EngineSettings``.
+        flash_attention: likewise.
 
     Attributes:
-        size: how many tokens a sequence holds now; may change with each ``clear``.
+        size: how many tokens a sequence may hold; may change with each ``clear``.
 
     Raises:
+        EngineFailedError: the model's keys or values cannot be quantised.
         EngineMemoryError: the library cannot make it; the only known reason is a
             lack of memory.
     """
@@ -621,9 +665,17 @@ class Context(_Owned):
         threads: int,
         least_tokens: int | None = None,
         sequences: int = 1,
+        kv_type: KVType = "f16",
+        flash_attention: FlashAttention = "auto",
     ) -> None:
         super().__init__()
-        self.size = self._most = tokens
+        if kv_type != "f16" and any(each % KV_BLOCK for each in model.head_widths()):
+            raise EngineFailedError(
+                f"the model's keys cannot be held as {kv_type}: use kv_type f16"
+            )
+        self._kv_type: KVType = kv_type
+        self._flash: FlashAttention = flash_attention
+        self.size = self._most = self._cells = tokens
         self._least = tokens if least_tokens is None else min(tokens, least_tokens)
         self._sequences = sequences
         self._model = model
@@ -638,34 +690,39 @@ class Context(_Owned):
         # The library calls it from this thread, while it reads a prompt.
         self._on_abort = lib.ggml_abort_callback(self._asked)
         # Each time from the full size on: memory may be available again.
-        self._handle, self._memory = self._made_with_less(1)
+        self._handle, self._memory = self._made_with_less()
         self._batch = lib.llama_batch_init(PREFILL_CHUNK, 0, 1)
         self._tokens = np.ctypeslib.as_array(self._batch.token, (PREFILL_CHUNK,))
 
-    def _made_with_less(self, room: int) -> "tuple[llama_context_p, llama_memory_t]":
-        self.size = self._most
+    def _made_with_less(self) -> "tuple[llama_context_p, llama_memory_t]":
+        self.size, cells = self._most, min(self._most, FIRST_TOKENS)
         while True:
             try:
-                return self._made(room)
+                made = self._made(1, cells)
             except EngineMemoryError:
-                if self.size // 2 < self._least:
+                if cells // 2 < self._least:
                     raise
-                self.size //= 2
+                self.size = cells = cells // 2
+            else:
+                self._room, self._cells = 1, cells
+                return made
 
-    def _made(self, room: int) -> "tuple[llama_context_p, llama_memory_t]":
+    def _made(self, room: int, cells: int) -> "tuple[llama_context_p, llama_memory_t]":
         params: lib.llama_context_params = lib.llama_context_default_params()
         params.n_batch = params.n_ubatch = PREFILL_CHUNK
-        params.n_ctx = self.size * room
+        params.n_ctx = cells * room
         params.n_seq_max = room
         # A stream for each sequence: no cell of one is next to another's, and none is
         # ever read for another one.
         params.kv_unified = False
+        params.type_k = params.type_v = _KV_TYPES[self._kv_type]
+        params.flash_attn_type = _FLASH[self._flash]
         # Explicit: the default is half the CPUs.
         params.n_threads = params.n_threads_batch = self._threads
         params.no_perf = True
         made = lib.llama_init_from_model(self._model.handle, params)
         if not made:
-            raise EngineMemoryError(self.size)
+            raise EngineMemoryError(cells)
         memory = lib.llama_get_memory(made)
         if memory is None:
             lib.llama_free(made)
@@ -702,18 +759,27 @@ class Context(_Owned):
             return 0
         return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
-    def open(self, sequence: int) -> None:
+    def open(self, sequence: int, *, tokens: int = 1) -> None:
         """Make room for a sequence.
+
+        Args:
+            sequence: its number.
+            tokens: how many it will hold, at most ``size``.
 
         Raises:
             EngineMemoryError: there is too little memory; the others stay as they are.
-            NativeError: the library failed.
+            NativeError: the library failed, or there is no such sequence.
         """
         self._own()
-        if not 0 <= sequence < self._sequences:
+        if not 0 <= sequence < self._sequences or tokens > self.size:
             raise NativeError("llama_init_from_model", sequence)
-        if sequence >= self._room:
-            self._replace(self._sequences)
+        cells = self._cells
+        while cells < tokens:
+            # Doubled: requests that are a little longer each do not replace it each.
+            cells = min(2 * cells, self.size)
+        room = self._room if sequence < self._room else self._sequences
+        if (room, cells) != (self._room, self._cells):
+            self._replace(room, cells)
 
     def renew(self) -> None:
         """Replace the context, and move each sequence to the new one.
@@ -726,7 +792,7 @@ class Context(_Owned):
             NativeError: the library failed.
         """
         self._own()
-        self._replace(self._room)
+        self._replace(self._room, self._cells)
 
     def decode(
         self, rows: Sequence[Row], *, cancelled: Callable[[], bool] | None = None
@@ -865,8 +931,7 @@ class Context(_Owned):
         self._overwrite()
         self._used = [0] * self._sequences
         self._free_handle()
-        self._handle, self._memory = self._made_with_less(1)
-        self._room = 1
+        self._handle, self._memory = self._made_with_less()
         self._gone = self._touched = self._torn = False
 
     def _overwrite(self) -> None:
@@ -874,9 +939,9 @@ class Context(_Owned):
         self._tokens[:] = 0
         lib.llama_memory_clear(self._memory, True)
 
-    def _replace(self, room: int) -> None:
+    def _replace(self, room: int, cells: int) -> None:
         # First the new one: without memory for it, everything continues in the old one.
-        handle, memory = self._made(room)
+        handle, memory = self._made(room, cells)
         try:
             for sequence in [at for at, used in enumerate(self._used) if used]:
                 saved = self.save(sequence)
@@ -889,7 +954,8 @@ class Context(_Owned):
             raise
         self._overwrite()
         self._free_handle()
-        self._handle, self._memory, self._room, self._gone = handle, memory, room, False
+        self._handle, self._memory, self._gone = handle, memory, False
+        self._room, self._cells = room, cells
         self._touched = True  # its size is not that of an empty context
 
     def _restore_into(
@@ -920,7 +986,7 @@ class Context(_Owned):
             if (
                 not last <= row.sequence < self._room
                 or row.position != held[row.sequence]
-                or row.position >= self.size
+                or row.position >= self._cells
             ):
                 raise NativeError("llama_decode", len(rows))
             held[row.sequence] += 1

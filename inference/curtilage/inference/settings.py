@@ -5,7 +5,20 @@ Needs no library: also the process that starts the engine's own reads them.
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+KVType: TypeAlias = Literal["f16", "q8_0", "q4_0"]
+"""How keys and values are held, as llama.cpp names it: 16 bits a number, or blocks of
+32 numbers with 8 or 4 bits each and a factor."""
+FlashAttention: TypeAlias = Literal["auto", "on", "off"]
+"""Whether attention is computed in pieces; ``auto``: where the library can."""
+
+KV_TYPES: Final[tuple[KVType, ...]] = ("f16", "q8_0", "q4_0")
+FLASH_ATTENTION: Final[tuple[FlashAttention, ...]] = ("auto", "on", "off")
+MAX_GPU_LAYERS: Final = 1000
+"""More than any model has, so it means all of them."""
+
+NEEDS_FLASH: Final = "quantised keys and values (kv_type) need flash attention"
 
 MAX_THREADS: Final = 16
 """Decoding is bound by memory; more threads than this only wait."""
@@ -28,6 +41,12 @@ class EngineSettings:
         niceness: of the computing threads, 0 to 19; if the system supports niceness
             per thread.
         turn_s: how long one answer may be written while others wait.
+        kv_type: see ``KVType``. A quantised one needs flash attention.
+        flash_attention: see ``FlashAttention``.
+        gpu_layers: how many layers a GPU computes; 0: none does.
+
+    Raises:
+        ValueError: keys and values are quantised without flash attention.
     """
 
     context_tokens: int = 4096
@@ -37,6 +56,14 @@ class EngineSettings:
     sequences: int = 1
     niceness: int = 0
     turn_s: float = 2.0
+    kv_type: KVType = "f16"
+    flash_attention: FlashAttention = "auto"
+    gpu_layers: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what the library refuses, before it is asked."""
+        if self.kv_type != "f16" and self.flash_attention == "off":
+            raise ValueError(NEEDS_FLASH)
 
 
 DEFAULTS: Final = EngineSettings()

@@ -45,7 +45,8 @@ from curtilage.client.errors import (
 )
 from curtilage.client.local.model import LocalContextTooLongError, LocalModelBusyError
 from curtilage.client.local.reasons import LocalModelError
-from curtilage.client.remote.reasons import EnclaveFailure
+from curtilage.client.on_premises.reasons import TooLongForServerError
+from curtilage.client.remote.reasons import EnclaveFailure, TooLongForEnclaveError
 
 CANARY = "canary-5f1c"
 TURN = {"role": "user", "content": "hello"}
@@ -550,6 +551,18 @@ def test_retryable_errors_use_openais_words(error: ClientError) -> None:
         "rate_limit_error",
         "rate_limit_exceeded",
     )
+
+
+def test_a_text_too_long_elsewhere_has_openais_code_and_both_numbers() -> None:
+    status, value = error_object(TooLongForEnclaveError(9000, 256, 8192))
+    error = cast("dict[str, object]", value["error"])
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    assert error["type"] == "invalid_request_error"
+    assert all(each in str(error["message"]) for each in ("9000", "256", "8192"))
+    status, value = error_object(TooLongForServerError(None, 4096))
+    error = cast("dict[str, object]", value["error"])
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    assert "4096" in str(error["message"])
 
 
 def test_provenance_headers_name_route_classes_and_policy() -> None:

@@ -2,6 +2,7 @@ import asyncio
 import hashlib
 import importlib.util
 import os
+import random
 import signal
 import sys
 import threading
@@ -27,7 +28,12 @@ from curtilage.client.system.fair_queue import MAX_WAITING
 from curtilage.policy.decision.decide import Inspection, decide
 from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.routes import Route
-from curtilage.policy.document.load import load_policy, load_profile, profile_text
+from curtilage.policy.document.load import (
+    PROFILES,
+    load_policy,
+    load_profile,
+    profile_text,
+)
 from curtilage.policy.document.model import Limits, Policy
 from curtilage.policy.explain.decision import explain
 from support.inspections import inspection_of
@@ -256,6 +262,54 @@ def test_worker_has_no_socket(inspector: Inspector) -> None:
     assert psutil.Process(inspector.worker_pid).net_connections() == []
 
 
+SENTENCES = (
+    "The river rises slowly in spring when the snow on the hills begins to melt.",
+    "A good bridge carries its load without anyone noticing it.",
+    "The engine compares two lists and keeps the shorter one.",
+    "Bread needs time, warmth and patience more than any secret.",
+    "Each chapter begins with a question and ends with another.",
+    "Most of the software was written before the standard was published.",
+    "Wind turbines turn slowly above the flat land near the coast.",
+)
+
+
+def prose(chars: int) -> list[str]:
+    """Return sentences of harmless prose, in an order that does not repeat."""
+    order = random.Random(11)  # noqa: S311 - not a secret
+    sentences: list[str] = []
+    while sum(map(len, sentences)) + len(sentences) < chars:
+        sentences.append(order.choice(SENTENCES))
+    return sentences
+
+
+def test_a_long_harmless_text_may_leave(inspector: Inspector) -> None:
+    query = ask(" ".join(prose(70_000)))
+    assert len(query.messages[0].content) > 70_000 - 100
+    inspection = inspector.inspect(query)
+    assert inspection.findings == ()
+    assert decide(patient_policy().rulebook, inspection).route is Route.ENCLAVE
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0], ids=["start", "middle", "end"])
+def test_personal_data_anywhere_in_a_long_text_is_found(
+    inspector: Inspector, share: float
+) -> None:
+    sentences = prose(25_000)
+    planted = "Please call Mrs Margaret Holloway at margaret.holloway@example.org."
+    sentences.insert(round(share * len(sentences)), planted)
+    found = inspector.inspect(ask(" ".join(sentences))).findings
+    place = " ".join(sentences).index(planted)
+    at = {each.data_class for each in found if 0 <= each.start - place <= len(planted)}
+    assert at >= {"identifier.direct.person", "identifier.direct.email"}
+
+
+def test_every_shipped_profile_examines_texts_of_200_000_characters() -> None:
+    for name in PROFILES:
+        limits = load_profile(name).limits
+        assert limits.max_chars >= 200_000
+        assert time_limit(limits, 200_000).wall_s >= 100
+
+
 # --- before any detector ------------------------------------------------------
 
 LIMITS = Limits(max_chars=100, deadline_ms=50, deadline_ms_per_1000_chars=50)
@@ -342,6 +396,9 @@ def test_deadline_grows_with_weight(weight: int, seconds: float) -> None:
 def test_the_clock_has_a_limit_of_its_own() -> None:
     assert time_limit(LIMITS, 2500).wall_s == 30
     assert time_limit(Limits(deadline_wall_ms=1500), 2500).wall_s == 1.5
+    # A text that is three times as long as usual ones has three times as long.
+    assert time_limit(Limits(), 60_000).wall_s == 30
+    assert time_limit(Limits(), 180_000).wall_s == 90
 
 
 def test_single_signs_have_the_time_that_they_take() -> None:

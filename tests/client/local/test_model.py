@@ -15,6 +15,7 @@ from curtilage.client.chat.document import Document
 from curtilage.client.chat.query import Message, Query, Settings, ToolCall
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
 from curtilage.client.local import model as local
+from curtilage.client.local.computing import Computing
 from curtilage.client.local.model import (
     NONE_CONFIGURED,
     LocalContextTooLongError,
@@ -186,7 +187,9 @@ async def test_an_adapter_answers(byte_model: Path, registry: Registry) -> None:
     pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
     adapter = add_adapter(registry, byte_model, name="answers")
     registry.add("byte", byte_model, sha256_of(byte_model))
-    model = LocalModel.open("answers", registry=registry, threads=1)
+    model = LocalModel.open(
+        "answers", registry=registry, computing=Computing(threads=1)
+    )
     await model.start()
     assert model.info.adapter_sha256 == adapter
     await model.close()
@@ -327,6 +330,46 @@ async def test_the_context_is_reported(
         await model.close()
 
 
+async def test_the_context_is_told_before_the_model_is_loaded(
+    byte_model: Path, registry: Registry
+) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    lines: list[str] = []
+    model = LocalModel.open(
+        str(byte_model),
+        sha256=sha256_of(byte_model),
+        registry=registry,
+        # Too wide for this model, which the library says once it is loaded.
+        computing=Computing(kv_type="q8_0"),
+        sized=lines.append,
+    )
+    with pytest.raises(LocalModelFailedError):
+        await model.start()
+    (line,) = lines
+    assert line.startswith("local model byte: context 2,048 tokens (trained for 2,048;")
+
+
+@pytest.mark.parametrize(
+    ("computing", "words"),
+    [
+        (Computing(kv_type="q8_0"), "kv_type f16"),
+        (Computing(gpu_layers=1), "without GPU support"),
+    ],
+)
+async def test_what_the_engine_cannot_compute_is_refused_at_start(
+    byte_model: Path, registry: Registry, computing: Computing, words: str
+) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    model = LocalModel.open(
+        str(byte_model),
+        sha256=sha256_of(byte_model),
+        registry=registry,
+        computing=computing,
+    )
+    with pytest.raises(LocalModelFailedError, match=words):
+        await model.start()
+
+
 def test_the_context_is_not_known_before_the_start() -> None:
     model = LocalModel(ScriptedEngine, model_id="x")
     assert model.context_tokens is None
@@ -430,7 +473,7 @@ async def test_a_default_context_shrinks_with_memory(
 
 @pytest.mark.parametrize(
     ("contexts", "asked", "sequences"),
-    [(1, None, 1), (2, None, 1), (3, None, 2), (1, 5, 5)],
+    [(1, None, 1), (5, None, 1), (6, None, 2), (12, 5, 5)],
 )
 async def test_queries_at_a_time_are_as_many_as_memory_holds(  # noqa: PLR0917
     byte_model: Path,
@@ -651,7 +694,7 @@ async def test_closed_model_answers_nothing() -> None:
 async def test_real_engine_answers(byte_model: Path, registry: Registry) -> None:
     pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
     registry.add("byte", byte_model, sha256_of(byte_model))
-    model = LocalModel.open("byte", registry=registry, threads=1)
+    model = LocalModel.open("byte", registry=registry, computing=Computing(threads=1))
     await model.start()
     settings = Settings(max_tokens=8, seed=1)
     events = await collect(model, Query(messages=HELLO.messages, settings=settings))

@@ -15,6 +15,7 @@ from curtilage.client.on_premises.answer_events import (
     MAX_ANSWER_BYTES,
     MAX_EVENT_BYTES,
     ChatReader,
+    refusal_of,
 )
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from support.cuts import PLACES, cut
@@ -327,3 +328,60 @@ def test_the_likeliest_tokens_are_read() -> None:
     delta, _ = read([data(said), STOP, DONE], logprobs=True)
     assert isinstance(delta, Delta)
     assert delta.tops == ((("a", -0.5),) * 2,)
+
+
+LLAMA_CPP_REFUSES = {
+    "code": 400,
+    "message": "the request exceeds the available context size, try increasing it",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 9000,
+    "n_ctx": 8192,
+}
+VLLM_REFUSES = {
+    "message": "This model's maximum context length is 4096 tokens. However, you "
+    "requested 5000 tokens (4744 in the messages, 256 in the completion).",
+    "type": "BadRequestError",
+    "code": 400,
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "context", "words"),
+    [
+        ({"error": LLAMA_CPP_REFUSES}, 8192, ("9000", "8192")),
+        ({"error": VLLM_REFUSES}, 4096, ("4096",)),
+        ({"object": "error", **VLLM_REFUSES}, 4096, ("4096",)),
+        (
+            {"message": f"'max_tokens' is too large: 5000. {VLLM_REFUSES['message']}"},
+            4096,
+            ("4096",),
+        ),
+        ({"error": {**LLAMA_CPP_REFUSES, "n_ctx": "8192"}}, None, ("9000",)),
+        ({"error": {**LLAMA_CPP_REFUSES, "n_ctx": 2**31}}, None, ("9000",)),
+    ],
+)
+def test_a_text_that_is_too_long_for_the_server_is_known_with_its_numbers(
+    body: object, context: int | None, words: tuple[str, ...]
+) -> None:
+    error = refusal_of(json.dumps(body).encode())
+    assert error.reason is OnPremisesFailure.TOO_LONG
+    assert error.context_tokens == context
+    assert all(each in str(error) for each in words)
+    assert error.code is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[" * 100_000,
+        b"[]",
+        b'{"error": "This model"}',
+        # The query, quoted, does not decide.
+        b'{"message": "bad: This model\'s maximum context length is 5 tokens"}',
+    ],
+)
+def test_another_refusal_has_no_other_reason(body: bytes) -> None:
+    error = refusal_of(body)
+    assert (error.reason, error.code) == (OnPremisesFailure.REFUSED, "400")
+    assert error.context_tokens is None

@@ -492,6 +492,19 @@ async def test_every_other_status_is_a_reason(
     assert error.code == (str(status) if named else None)
 
 
+async def test_a_text_beyond_the_servers_context_is_its_own_reason() -> None:
+    numbers = {"n_prompt_tokens": 900, "n_ctx": 512}
+    body = {"error": {"type": "exceed_context_size_error", **numbers}}
+
+    async def answer(_request: web.BaseRequest) -> web.Response:
+        return web.json_response(body, status=400)
+
+    async with on_premises_server(answer) as asked:
+        error = await failure(asked)
+    assert error.reason is OnPremisesFailure.TOO_LONG
+    assert error.context_tokens == 512
+
+
 @pytest.mark.parametrize(
     ("said", "noted"),
     [

@@ -17,8 +17,10 @@ from curtilage.client.remote.answer_reader import (
     EventStream,
     FreshEvidence,
     Nothing,
+    content_reader,
 )
 from curtilage.client.remote.reasons import EnclaveFailure
+from curtilage.wire.bhttp import ResponseHead
 from support.cuts import PLACES, cut
 from support.memory_enclave import chunk, completion, sse
 
@@ -218,3 +220,49 @@ def test_the_likeliest_tokens_are_read() -> None:
     (delta,), _ = streamed(value, of(0, "stop"))
     assert isinstance(delta, Delta)
     assert delta.tops == ((("a", -0.5),),)
+
+
+NUMBERS = {"prompt_tokens": 9000, "max_tokens": 256, "context_tokens": 8192}
+TOO_LONG = {"error": {"code": "context_length_exceeded", "status": 400, **NUMBERS}}
+
+
+def refused_by(status: int, media_type: bytes, content: bytes) -> EnclaveError:
+    head = ResponseHead(status=status, fields=((b"content-type", media_type),))
+    reader = content_reader(head)
+    with pytest.raises(EnclaveError) as refused:
+        read_all(reader, [content])
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("status", "media_type", "start"),
+    [
+        (400, b"application/json", b""),
+        (200, b"application/json", b""),
+        (200, b"text/event-stream", b"data: "),
+    ],
+)
+def test_a_text_beyond_the_enclaves_context_is_its_own_reason(
+    status: int, media_type: bytes, start: bytes
+) -> None:
+    content = start + json.dumps(TOO_LONG).encode() + b"\n\n"
+    error = refused_by(status, media_type, content)
+    assert error.reason is EnclaveFailure.TOO_LONG
+    assert error.context_tokens == 8192
+    assert error.code is None
+    assert all(str(each) in str(error) for each in NUMBERS.values())
+
+
+@pytest.mark.parametrize("number", [-1, 2**31, "8192", True, None, 1.5])
+def test_other_numbers_of_the_enclave_are_not_shown(number: object) -> None:
+    given = {**TOO_LONG["error"], "context_tokens": number}
+    error = refused_by(400, b"application/json", json.dumps({"error": given}).encode())
+    assert error.reason is EnclaveFailure.TOO_LONG
+    assert error.context_tokens is None
+    assert "9000" not in str(error)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"error": {"code": "x"}}'])
+def test_another_refusal_of_a_request_has_its_status(content: bytes) -> None:
+    error = refused_by(400, b"application/json", content)
+    assert (error.reason, error.code) == (EnclaveFailure.REFUSED, "400")

@@ -364,3 +364,14 @@ def test_reading_and_writing_cost_alike() -> None:
 def test_a_tier_without_speed_or_place_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="above 0"):
         replace(LOCAL, **{wrong: 0})
+
+
+def test_a_context_that_a_tier_named_holds_and_the_policys_is_not_exceeded() -> None:
+    unknown = TierHealth(TierKind.ATTESTED)
+    stated = TierHealth(TierKind.ATTESTED, context_tokens=4096)
+    for each in (unknown, stated):
+        each.learn_context(8192)
+    assert unknown.view(0).context_tokens == 8192
+    assert stated.view(0).context_tokens == 4096
+    unknown.learn_context(2048)
+    assert unknown.view(0).context_tokens == 2048

@@ -1,19 +1,22 @@
+# pyright: reportPrivateUsage=false
 import ast
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from curtilage import enclave_server
-from curtilage.enclave_server.answer.run import AnswerRun
+from curtilage.enclave_server.answer.run import AnswerRun, _as_chat_error
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
     EnclaveError,
     ModelError,
     PromptTooLongError,
+    TooLong,
 )
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.gateway import Exchange
@@ -28,6 +31,7 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     encode_error,
     error_event,
     error_type,
+    last_events_bytes,
     piece_event,
 )
 from curtilage.enclave_server.telemetry import Event
@@ -228,6 +232,22 @@ def test_every_error_has_openais_shape(code: str) -> None:
     assert reported["type"] == "server_error"
     if error_type(error) == b"application/json":
         assert json.loads(encode_error(error))["error"] == reported
+
+
+def test_a_text_that_is_too_long_is_reported_with_its_numbers() -> None:
+    too_long = TooLong(prompt_tokens=9000, max_tokens=256, context_tokens=8192)
+    error = _as_chat_error(PromptTooLongError("x", too_long))
+    reported = json.loads(encode_error(error))["error"]
+    assert (reported["code"], reported["status"]) == ("context_length_exceeded", 400)
+    assert all(str(each) in reported["message"] for each in (9000, 256, 8192))
+    numbers = {key: reported[key] for key in asdict(too_long)}
+    assert numbers == asdict(too_long)
+    # In a stream as well, and no longer than what room is kept for.
+    assert b"9000" in error_event(error)
+    most = TooLong(prompt_tokens=2**31, max_tokens=2**31, context_tokens=2**31)
+    longest = encode_error(_as_chat_error(PromptTooLongError("x", most)))
+    assert len(longest) < last_events_bytes(HEAD)
+    assert "9000" not in repr(error)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ _LEAST_COST = 100
 # three characters. Prose has about five per token, a page of code or a table two or
 # more: no normal text weighs more than its length.
 CHARS_PER_TOKEN = 1.5
+# Up to which length the limit of wall-clock time holds; a longer text has more.
+WALL_CHARS = 60_000
 _TOKEN = re.compile(r"[^\W_]+|\S")
 
 
@@ -42,7 +44,7 @@ def time_limit(limits: "Limits", weight: int) -> TimeLimit:
     per_thousand = limits.deadline_ms_per_1000_chars
     return TimeLimit(
         processor_s=(limits.deadline_ms + thousands * per_thousand) / 1000,
-        wall_s=limits.deadline_wall_ms / 1000,
+        wall_s=limits.deadline_wall_ms / 1000 * max(1.0, weight / WALL_CHARS),
     )
 
 

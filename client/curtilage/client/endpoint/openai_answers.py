@@ -163,7 +163,9 @@ def sse(value: JsonObject) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
 
 
-_NAMED_AS_OPENAI: Final = {"context_too_long": "context_length_exceeded"}
+OPENAI_TOO_LONG: Final = "context_length_exceeded"
+_NAMED_AS_OPENAI: Final = {"context_too_long": OPENAI_TOO_LONG}
+_TOO_LONG_ELSEWHERE: Final = frozenset({"enclave_too_long", "on_premises_too_long"})
 
 
 def error_object(error: ClientError) -> tuple[int, JsonObject]:
@@ -186,11 +188,18 @@ def error_object(error: ClientError) -> tuple[int, JsonObject]:
             elif status < SERVER_ERROR:
                 kind = "invalid_request_error"
         case ElsewhereError() | IncompleteAnswerError():
-            status, kind, code = 502, "unavailable_error", error.reason.value
+            status, kind, code = _of_reason(error.reason.value)
         case _:
             status, kind, code = 500, "server_error", "internal"
     body = {"message": str(error), "type": kind, "param": param, "code": code}
     return status, {"error": body | _to_come_back_with(error)}
+
+
+def _of_reason(reason: str) -> tuple[int, str, str]:
+    """Return status, type and code for why a tier elsewhere did not answer."""
+    if reason in _TOO_LONG_ELSEWHERE:
+        return 400, "invalid_request_error", OPENAI_TOO_LONG
+    return 502, "unavailable_error", reason
 
 
 def _to_come_back_with(error: ClientError) -> dict[str, str | None]:

@@ -25,10 +25,11 @@ from curtilage.client.chat.document import Document
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.chat.turns import id_of
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
+from curtilage.client.local.computing import AS_USUAL, Computing
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME
 from curtilage.client.local.registry.machine import available_memory
-from curtilage.client.local.registry.shape import ModelShape, read_shape
+from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import ModelEntry, Registry
 from curtilage.client.system.fair_queue import FairQueue, TurnRefusedError
 from curtilage.inference.default_model import (
@@ -37,6 +38,7 @@ from curtilage.inference.default_model import (
     find_default_model,
 )
 from curtilage.inference.errors import (
+    ContextSizeError,
     ContextTooLongError,
     EngineBusyError,
     EngineCrashedError,
@@ -49,7 +51,7 @@ from curtilage.inference.errors import (
     ModelFileError,
     RequestError,
 )
-from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.modelfile import read_head, verify_model_file
 from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess
 from curtilage.inference.protocol import (
@@ -72,17 +74,15 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
-from curtilage.inference.together import together
+from curtilage.inference.shape import MAX_HEAD_BYTES, parse_shape
+from curtilage.inference.sizing import (
+    MOST_UNASKED,
+    USUAL,
+    ContextPlan,
+    plan_contexts,
+)
+from curtilage.inference.streams import together
 
-DEFAULT_CONTEXT_TOKENS: Final = 4096
-"""A larger context must be requested: two busy processors took 90 s to read 3,519
-tokens, and a context is overwritten and recreated after each answer (docs/costs.md)."""
-
-DEFAULT_SEQUENCES: Final = 2
-"""Queries at a time, if there is memory for so many contexts: a short one then does not
-wait for the end of a long one, and two take less time than one after the other."""
-LEAST_CONTEXT_TOKENS: Final = 1024
-"""Minimum when memory is short and no context size was requested."""
 AGAIN_S: Final = 30.0
 """How long to wait after a model failed for lack of memory."""
 
@@ -299,6 +299,35 @@ def verify_choice(choice: ModelChoice) -> None:
         raise _translated(problem) from None
 
 
+def _unheard(_line: str) -> None:
+    """Drop a line for people."""
+
+
+def require_room(path: Path, tokens: int | None, memory_bytes: int | None) -> None:
+    """Refuse a model for which there is too little memory, by its unverified file.
+
+    Args:
+        path: of the model.
+        tokens: of its context; None: the usual size, or what it was trained for.
+        memory_bytes: what is available; None: unknown, and refuses nothing.
+
+    Raises:
+        ConfigError: the file cannot be read, or the context is not possible.
+    """
+    if shape := read_shape(path):
+        try:
+            plan_contexts(
+                shape,
+                path.stat().st_size,
+                memory_bytes,
+                tokens=tokens or min(USUAL, shape.trained_context),
+                sequences=1,
+                settings=EngineSettings(),
+            )
+        except InferenceError as problem:
+            raise _translated(problem) from None
+
+
 class LocalModel:
     """Answers queries on this machine.
 
@@ -335,8 +364,9 @@ class LocalModel:
         sha256: str | None = None,
         registry: Registry,
         context_tokens: int | None = None,
-        threads: int | None = None,
         sequences: int | None = None,
+        computing: Computing = AS_USUAL,
+        sized: Callable[[str], object] = _unheard,
     ) -> Self:
         """Choose a model; ``start`` verifies and loads it.
 
@@ -344,11 +374,13 @@ class LocalModel:
             model: see ``resolve``.
             sha256: see ``resolve``.
             registry: see ``resolve``.
-            context_tokens: question and answer together; None: the default, or the
-                training context or what memory allows, if that is less.
-            threads: for decoding; None: the processors this process may use.
+            context_tokens: question and answer together; None: the model's training
+                context, or what memory allows, if that is less (``plan_contexts``).
             sequences: how many queries are answered at a time, each with a context of
-                its own; None: the default, or one if memory is short.
+                its own; None: two, or one if memory is short.
+            computing: how the engine computes.
+            sized: takes one line with the context and its memory, before the model
+                is loaded; called from another thread.
 
         Raises:
             LocalModelError: see ``resolve``.
@@ -359,8 +391,9 @@ class LocalModel:
         return cls.of(
             choice,
             context_tokens=context_tokens,
-            threads=threads,
             sequences=sequences,
+            computing=computing,
+            sized=sized,
         )
 
     @classmethod
@@ -369,13 +402,15 @@ class LocalModel:
         choice: ModelChoice,
         *,
         context_tokens: int | None = None,
-        threads: int | None = None,
         sequences: int | None = None,
+        computing: Computing = AS_USUAL,
+        sized: Callable[[str], object] = _unheard,
     ) -> Self:
         """Create it for a resolved choice; as ``open``."""
 
         def make_engine() -> Engine:
-            tokens, least = _context(choice.path, context_tokens)
+            plan = _plan(choice.path, context_tokens, sequences, computing)
+            sized(plan.line(choice.model_id))
             return EngineProcess(
                 Plan(
                     model=str(choice.path.absolute()),
@@ -383,12 +418,7 @@ class LocalModel:
                     model_id=choice.model_id,
                     adapter=str(choice.adapter.absolute()) if choice.adapter else "",
                     adapter_sha256=choice.adapter_sha256,
-                    settings=EngineSettings(
-                        context_tokens=tokens,
-                        least_context_tokens=least,
-                        threads=threads,
-                        sequences=_sequences(choice.path, tokens, sequences),
-                    ),
+                    settings=plan.settings,
                 )
             )
 
@@ -467,9 +497,6 @@ class LocalModel:
             if isinstance(problem, EngineMemoryError):
                 self._again_s = self._now_s() + AGAIN_S
             raise _translated(problem) from None
-        except LocalModelMemoryError:
-            self._again_s = self._now_s() + AGAIN_S
-            raise
         self._engine = engine
         self._turns.places = engine.info.sequences
 
@@ -603,50 +630,32 @@ def _expected_tokens(path: Path, asked: int | None) -> int:
     """Return the approximate context size, according to the unverified file."""
     with suppress(ConfigError):
         if shape := read_shape(path):
-            return min(asked or DEFAULT_CONTEXT_TOKENS, shape.trained_context)
-    return asked or DEFAULT_CONTEXT_TOKENS
+            return min(asked or MOST_UNASKED, shape.trained_context)
+    return asked or USUAL
 
 
-def _measured(path: Path) -> tuple[ModelShape | None, int]:
-    """Return the shape and the size of a file that the engine is yet to verify."""
-    # One that cannot be read, it reports.
-    with suppress(ConfigError, OSError):
-        return read_shape(path), path.stat().st_size
-    return None, 0
-
-
-def _context(path: Path, asked: int | None) -> tuple[int, int | None]:
-    """Return the context size to use, and the minimum if memory is short."""
-    (shape, size), memory = _measured(path), available_memory()
-    if asked is not None:
-        if shape is not None:
-            shape.require_context(asked, size, memory)
-        return asked, None
-    tokens = DEFAULT_CONTEXT_TOKENS
-    if shape is None or memory is None:
-        return tokens, LEAST_CONTEXT_TOKENS
-    # Checked beforehand: overcommitted memory fails in the middle of an answer, and an
-    # allocation failure in the library ends the whole program. No particular size was
-    # requested, so a smaller one is acceptable.
-    tokens = min(tokens, shape.trained_context)
-    while (need := shape.memory_bytes(size, tokens)) > memory:
-        if tokens <= LEAST_CONTEXT_TOKENS:
-            raise LocalModelMemoryError(need, memory)
-        tokens = max(tokens // 2, LEAST_CONTEXT_TOKENS)
-    return tokens, LEAST_CONTEXT_TOKENS
-
-
-def _sequences(path: Path, tokens: int, asked: int | None) -> int:
-    """Return how many queries to answer at a time, by the memory for their contexts."""
-    if asked is not None:
-        return asked
-    (shape, size), memory = _measured(path), available_memory()
-    if shape is None or memory is None:
-        return DEFAULT_SEQUENCES
-    # The context of one, which is replaced by a larger one while both exist.
-    tokens = min(tokens, shape.trained_context) * (1 + DEFAULT_SEQUENCES)
-    fits = shape.memory_bytes(size, tokens) <= memory
-    return DEFAULT_SEQUENCES if fits else 1
+def _plan(
+    path: Path,
+    tokens: int | None,
+    sequences: int | None,
+    computing: Computing,
+) -> ContextPlan:
+    # Of the file that the engine's process is yet to verify. A plan for another one
+    # would only be too large or too small.
+    head, size_bytes = read_head(path, MAX_HEAD_BYTES)
+    return plan_contexts(
+        parse_shape(head),
+        size_bytes,
+        available_memory(),
+        tokens=tokens,
+        sequences=sequences,
+        settings=EngineSettings(
+            threads=computing.threads,
+            kv_type=computing.kv_type,
+            flash_attention=computing.flash_attention,
+            gpu_layers=computing.gpu_layers,
+        ),
+    )
 
 
 def _cost(query: Query) -> int:
@@ -811,7 +820,7 @@ def _joined(ended: list[Finished]) -> Finished:
 
 def _translated(  # noqa: C901, PLR0911 - one error each
     problem: InferenceError,
-) -> LocalModelError | UsageError:
+) -> LocalModelError | UsageError | ConfigError:
     """Return the client's error for an engine's error; without content."""
     match problem:
         case ContextTooLongError():
@@ -822,6 +831,8 @@ def _translated(  # noqa: C901, PLR0911 - one error each
             )
         case RequestError():
             return UsageError(str(problem))
+        case ContextSizeError():
+            return ConfigError(str(problem))
         case ModelDigestError():
             return LocalModelDigestError(str(problem))
         case ModelFileError():
@@ -835,7 +846,7 @@ def _translated(  # noqa: C901, PLR0911 - one error each
                 return LocalModelRestartingError(str(problem))
             return LocalModelBusyError("too many queries wait for the local model")
         case EngineMemoryError():
-            return LocalModelMemoryError()
+            return LocalModelMemoryError(problem.need_bytes, problem.memory_bytes or 0)
         case _:
             failed = _ENDED.get(type(problem), LocalModelFailedError)
             return failed(f"the local model failed: {problem}")

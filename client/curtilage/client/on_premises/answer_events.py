@@ -8,6 +8,7 @@ required. Errors contain nothing of it.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, cast
@@ -21,7 +22,10 @@ from curtilage.client.chat.answer import (
 )
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import OnPremisesUnavailableError
-from curtilage.client.on_premises.reasons import OnPremisesFailure
+from curtilage.client.on_premises.reasons import (
+    OnPremisesFailure,
+    TooLongForServerError,
+)
 
 MAX_EVENT_BYTES: Final = 256 * 1024
 """Of one event: a token has some hundred bytes, its log-probability as many."""
@@ -34,6 +38,14 @@ MAX_CALL_BYTES: Final = 8 * 1024 * 1024
 MAX_TOPS: Final = 64
 LEAST_LOGPROB: Final = -1_000_000
 _MAX_TOKENS: Final = 1 << 31
+_TOO_LONG_TYPES: Final = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error"}
+)
+# From the beginning: a server may quote the query further on.
+_TOO_LONG: Final = re.compile(
+    r"(?:'max_tokens'[^.]{0,80}\. )?This model's maximum context length is "
+    r"([0-9]{1,9}) tokens"
+)
 
 JsonObject = dict[str, object]
 
@@ -48,6 +60,32 @@ class _Call:
 
     name: str = field(default="", repr=False)
     arguments: list[str] = field(default_factory=list[str], repr=False)
+
+
+def refusal_of(data: bytes) -> OnPremisesUnavailableError:
+    """Return the error for the body of a 400; only numbers of it are kept.
+
+    llama.cpp's server names the error's type and both numbers; vLLM and SGLang say in
+    words how long the context is.
+    """
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    outer = cast("JsonObject", value) if isinstance(value, dict) else {}
+    inner = outer.get("error")
+    error = cast("JsonObject", inner) if isinstance(inner, dict) else outer
+    words = _TOO_LONG.match(str(error.get("message")))
+    if words is None and str(error.get("type")) not in _TOO_LONG_TYPES:
+        return OnPremisesUnavailableError(OnPremisesFailure.REFUSED, code="400")
+    return TooLongForServerError(
+        _tokens(error.get("n_prompt_tokens")),
+        _tokens(error.get("n_ctx") if words is None else int(words[1])),
+    )
+
+
+def _tokens(value: object) -> int | None:
+    return value if type(value) is int and 0 < value < _MAX_TOKENS else None
 
 
 class ChatReader:

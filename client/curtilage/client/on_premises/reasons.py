@@ -2,7 +2,12 @@
 
 from enum import unique
 
-from curtilage.client.errors import PASSES, Failure, FailureReason
+from curtilage.client.errors import (
+    PASSES,
+    Failure,
+    FailureReason,
+    OnPremisesUnavailableError,
+)
 
 
 @unique
@@ -16,9 +21,26 @@ class OnPremisesFailure(FailureReason):
     MODEL_MISSING = "on_premises_model_missing", Failure.UNREACHABLE
     BUSY = "on_premises_busy", Failure.BUSY, PASSES
     REFUSED = "on_premises_refused", None
+    TOO_LONG = "on_premises_too_long", None
     FAILED = "on_premises_failed", Failure.BROKEN, PASSES
     NO_LOGPROBS = "on_premises_no_logprobs", None
     ANSWER_BROKEN = "on_premises_answer_broken", Failure.BROKEN, PASSES
     ANSWER_INCOMPLETE = "on_premises_answer_incomplete", Failure.BROKEN, PASSES
     # As for an enclave: see ``EnclaveFailure.ANSWER_LATE``.
     LATE = "on_premises_late", Failure.UNREACHABLE, PASSES
+
+
+class TooLongForServerError(OnPremisesUnavailableError):
+    """Query and answer exceed the context of an on-premises server's model.
+
+    Args:
+        prompt_tokens: length of the query; None: the server did not say.
+        context_tokens: size of the context; likewise.
+    """
+
+    def __init__(self, prompt_tokens: int | None, context_tokens: int | None) -> None:
+        numbers = {"query": prompt_tokens, "context": context_tokens}
+        said = [f"the {name} has {n} tokens" for name, n in numbers.items() if n]
+        super().__init__(OnPremisesFailure.TOO_LONG, code=", ".join(said) or None)
+        self.code = None  # the numbers are the asker's, and enter no record
+        self.context_tokens = context_tokens

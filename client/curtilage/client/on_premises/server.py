@@ -26,7 +26,7 @@ from curtilage.client.chat.answer import AnswerEvent, Finished
 from curtilage.client.chat.document import Document
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
-from curtilage.client.on_premises.answer_events import ChatReader
+from curtilage.client.on_premises.answer_events import ChatReader, refusal_of
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.on_premises.settings import (
     OnPremisesSettings,
@@ -40,6 +40,8 @@ RETRY_AFTER: Final = re.compile(r"[0-9]|10")
 QUIET_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding")
 """Headers that aiohttp would add: the library's version identifies clients."""
 HTTP_OK: Final = 200
+_BAD_REQUEST: Final = 400
+_MAX_REFUSAL_BYTES: Final = 64 * 1024
 FAILED_STATUS: Final = {
     401: OnPremisesFailure.DENIED,
     403: OnPremisesFailure.DENIED,
@@ -171,6 +173,9 @@ class OnPremisesServer:
                 allow_redirects=False,
             )
         try:
+            if response.status == _BAD_REQUEST:
+                with _as_failure():
+                    raise refusal_of(await response.content.read(_MAX_REFUSAL_BYTES))
             _require(response)
             asked = query.settings
             chat = ChatReader(logprobs=asked.logprobs, n=asked.n)

@@ -25,7 +25,11 @@ from curtilage.client.chat.answer import (
 )
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import EnclaveError
-from curtilage.client.remote.reasons import DateRefusedError, EnclaveFailure
+from curtilage.client.remote.reasons import (
+    DateRefusedError,
+    EnclaveFailure,
+    TooLongForEnclaveError,
+)
 from curtilage.wire import bhttp, media
 from curtilage.wire.dates import parse_date
 
@@ -35,6 +39,7 @@ MAX_HELD_BYTES: Final = 8 * 1024 * 1024
 
 FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls"})
 MAX_ANSWERS: Final = 4
+_MOST_TOKENS: Final = 2**31
 MAX_CALLS: Final = 128
 """Of one answer."""
 
@@ -50,6 +55,7 @@ _REASONS: Final = {
 }
 _SOON: Final = re.compile(rb"[0-9]|10")
 """Longest Retry-After that is honoured, in seconds."""
+_REFUSALS: Final = frozenset({media.PROBLEM_JSON.encode(), b"application/json"})
 _REPLAYED: Final = "replayed"
 _JSON_SPACE: Final = b" \t\r\n"
 # The tokens that determine the nesting depth of JSON, outside and inside a string. A
@@ -128,7 +134,7 @@ class EventStream(ContentReader):
         chunk = _object(data)
         if "error" in chunk:
             # Once a part was shown, any error means that the answer was cut.
-            _refuse(None if self._text_began else _status_of(chunk))
+            _refuse_error(chunk, cut=self._text_began)
         for number, choice in _choices(chunk):
             self._begun.add(number)
             delta = choice.get("delta")
@@ -222,7 +228,7 @@ class Completion(JsonText):
         """Yield the answer's text and end."""
         # An engine that fails after sending the head reports it here, after 200.
         if "error" in value:
-            _refuse(_status_of(value))
+            _refuse_error(value)
         deltas: list[Delta] = []
         reasons: dict[int, str] = {}
         for number, choice in _choices(value):
@@ -239,7 +245,7 @@ class Completion(JsonText):
 
 
 class Problem(JsonText):
-    """A refusal in problem JSON, more specific than its status (RFC 9457).
+    """A refusal in JSON, more specific than its status (RFC 9457, or OpenAI's).
 
     Args:
         date: the ``date`` field of the same response.
@@ -256,6 +262,7 @@ class Problem(JsonText):
         # was inside the seal, so it comes from the enclave and not from the relay.
         if value.get("type") == media.PROBLEM_DATE:
             raise DateRefusedError(self._date)
+        _refuse_too_long(value.get("error"))
         # Mapped to a closed set: text of the other side enters no error.
         code = _REPLAYED if value.get("code") == _REPLAYED else str(_BAD_REQUEST)
         raise EnclaveError(EnclaveFailure.REFUSED, code=code)
@@ -348,7 +355,7 @@ def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
     # 200 carries an answer, and nothing else in a head is acted upon.
     fields = dict(head.fields)
     media_type = fields.get(b"content-type", b"").partition(b";")[0].strip()
-    if head.status == _BAD_REQUEST and media_type == media.PROBLEM_JSON.encode():
+    if head.status == _BAD_REQUEST and media_type in _REFUSALS:
         return Problem(parse_date(fields.get(b"date", b"")))
     if head.status != _OK:
         # Trusted because it was sealed; a Retry-After from the relay could be forged.
@@ -366,6 +373,24 @@ def _refuse(status: int | None, retry_after_s: int | None = None) -> NoReturn:
     code = str(status) if reason is EnclaveFailure.REFUSED else None
     later = retry_after_s if reason is EnclaveFailure.BUSY else None
     raise EnclaveError(reason, code=code, retry_after_s=later)
+
+
+def _refuse_error(value: dict[str, object], *, cut: bool = False) -> NoReturn:
+    """Raise the reason that an error object names."""
+    if not cut:
+        _refuse_too_long(value["error"])
+    _refuse(None if cut else _status_of(value))
+
+
+def _refuse_too_long(error: object) -> None:
+    """Raise the reason if a query exceeds the context, with three numbers."""
+    if _member(error, "code") == "context_length_exceeded":
+        names = ("prompt_tokens", "max_tokens", "context_tokens")
+        found = [_member(error, name) for name in names]
+        counts = [n for n in found if type(n) is int and 0 <= n < _MOST_TOKENS]
+        if len(counts) == len(names):
+            raise TooLongForEnclaveError(*counts)
+        raise EnclaveError(EnclaveFailure.TOO_LONG)
 
 
 def _broken() -> NoReturn:

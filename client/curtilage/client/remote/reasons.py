@@ -27,6 +27,7 @@ class EnclaveFailure(FailureReason):
     KEY_UNKNOWN = "key_unknown", Failure.BROKEN, PASSES
     DATE_REFUSED = "date_refused", None
     TOO_LARGE = "too_large", None
+    TOO_LONG = "enclave_too_long", None
     TOO_MANY_RUNNING = "too_many_running", Failure.BUSY, PASSES
     BUSY = "busy", Failure.BUSY, PASSES
     REFUSED = "refused", Failure.BROKEN
@@ -68,3 +69,23 @@ class DateRefusedError(EnclaveError):
     def __init__(self, date: datetime | None) -> None:
         super().__init__(EnclaveFailure.DATE_REFUSED)
         self.date = date
+
+
+class TooLongForEnclaveError(EnclaveError):
+    """Query and answer exceed the context of the enclave's model, as it said sealed.
+
+    Args:
+        prompt_tokens: length of the query.
+        max_tokens: tokens asked for.
+        context_tokens: size of the context.
+    """
+
+    def __init__(
+        self, prompt_tokens: int, max_tokens: int, context_tokens: int
+    ) -> None:
+        sizes = f"{prompt_tokens} tokens and an answer of {max_tokens}"
+        super().__init__(
+            EnclaveFailure.TOO_LONG, code=f"{sizes} exceed {context_tokens}"
+        )
+        self.code = None  # the numbers are the asker's, and enter no record
+        self.context_tokens = context_tokens

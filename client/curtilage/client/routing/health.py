@@ -401,6 +401,11 @@ class TierHealth:
         self._ready_until_ms = until_ms
         self._frames = (period_ms, first_bucket, buckets)
 
+    def learn_context(self, tokens: int) -> None:
+        """Record the context that a tier named when it refused a long text."""
+        known = self.context_tokens
+        self.context_tokens = tokens if known is None else min(known, tokens)
+
     def note_device(
         self,
         *,

@@ -448,7 +448,12 @@ def _as_chat_error(error: Exception) -> ChatError:  # noqa: PLR0911 - one error 
         case ModelUnavailableError():
             return ChatError(503, "model_unavailable", fields=RETRY_LATER)
         case PromptTooLongError():
-            return ChatError(400, "context_length_exceeded", param="messages")
+            return ChatError(
+                400,
+                "context_length_exceeded",
+                param="messages",
+                too_long=error.too_long,
+            )
         case TimeoutError():
             return ChatError(504, "time_limit")
         case _:

@@ -5,10 +5,10 @@ Makes bytes from text and counts. Errors consist only of fixed texts.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
-from curtilage.enclave_server.errors import ChatError
+from curtilage.enclave_server.errors import ChatError, TooLong
 from curtilage.wire.media import PROBLEM_DATE, PROBLEM_JSON
 
 JSON_TYPE: Final = b"application/json"
@@ -228,7 +228,14 @@ def last_events_bytes(head: AnswerHead, n: int = 1) -> int:
 def _longest_error() -> int:
     # A parameter is the name of a known field; none is longer.
     param = "x" * 64
-    return max(len(_error_object(500, code, param)) for code in ERROR_CODES)
+    most = TooLong(
+        prompt_tokens=_MOST_TOKENS, max_tokens=_MOST_TOKENS, context_tokens=_MOST_TOKENS
+    )
+    return max(
+        len(_error_object(500, code, param, too_long))
+        for code in ERROR_CODES
+        for too_long in (None, most)
+    )
 
 
 def last_events(head: AnswerHead, ending: Ending) -> bytes:
@@ -268,7 +275,7 @@ def tellable(error: ChatError) -> ChatError:
 def error_event(error: ChatError) -> bytes:
     """Encode an error in the middle of a stream; no ``[DONE]`` follows it."""
     error = tellable(error)
-    encoded = _error_object(error.status, error.code, error.param)
+    encoded = _error_object(error.status, error.code, error.param, error.too_long)
     return b"data: " + encoded + b"\n\n"
 
 
@@ -285,7 +292,7 @@ def encode_error(error: ChatError) -> bytes:
     """
     error = tellable(error)
     if error.code not in _PROBLEMS:
-        return _error_object(error.status, error.code, error.param)
+        return _error_object(error.status, error.code, error.param, error.too_long)
     return _encode(
         {
             "type": _PROBLEMS[error.code],
@@ -296,19 +303,24 @@ def encode_error(error: ChatError) -> bytes:
     )
 
 
-def _error_object(status: int, code: str, param: str | None) -> bytes:
+def _error_object(
+    status: int, code: str, param: str | None, found: TooLong | None
+) -> bytes:
     kind = "invalid_request_error" if status < _SERVER_FAULT else "server_error"
-    return _encode(
-        {
-            "error": {
-                "message": _MESSAGES[code],
-                "type": kind,
-                "param": param,
-                "code": code,
-                "status": status,
-            }
-        }
-    )
+    members: dict[str, object] = {
+        "message": _MESSAGES[code],
+        "type": kind,
+        "param": param,
+        "code": code,
+        "status": status,
+    }
+    if found is not None:
+        members["message"] = (
+            f"The messages have {found.prompt_tokens} tokens; with an answer of "
+            f"{found.max_tokens} they exceed the context of {found.context_tokens}."
+        )
+        members |= asdict(found)
+    return _encode({"error": members})
 
 
 def _common(head: AnswerHead, kind: str) -> dict[str, object]:

@@ -103,7 +103,9 @@ async def _started(
 ) -> AsyncGenerator[tuple[LocalModel, AnsweredBy]]:
     chosen = resolve(config.model, sha256=config.model_sha256, registry=Registry())
     shape = read_shape(chosen.path)
-    model = LocalModel.of(chosen, context_tokens=config.context_tokens)
+    model = LocalModel.of(
+        chosen, context_tokens=config.context_tokens, computing=config.computing
+    )
     with progress("loading the local model"):
         await model.start()
     info = model.info

@@ -8,14 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.local.registry.shape import (
+from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.system.files import NOT_ORDINARY
+from curtilage.inference.batch import PREFILL_CHUNK
+from curtilage.inference.shape import (
     MAX_HEAD_BYTES,
+    READ_AT_ONCE,
     WORKING_BYTES,
     ModelShape,
     kv_bytes,
-    read_shape,
 )
-from curtilage.client.system.files import NOT_ORDINARY
 from support.byte_model import (
     HEADS,
     KV_HEADS,
@@ -32,6 +34,7 @@ SHAPE = ModelShape(
     head_dim=WIDTH // HEADS,
     trained_context=TRAINED_CONTEXT,
     quantisation="F32",
+    heads=HEADS,
 )
 
 
@@ -67,7 +70,8 @@ def test_context_of_a_known_model_takes_what_its_layers_say() -> None:
     # SmolLM2-135M: 30 layers, 3 heads of 64 numbers, two octets each, keys and values.
     assert kv_bytes(30, 3, 64, 1) == 23_040
     assert kv_bytes(28, 2, 128, 1000) == 28_672_000
-    assert kv_bytes(28, 2, 128, 1000, bytes_per=1) == 14_336_000
+    assert kv_bytes(28, 2, 128, 1000, "q8_0") == 15_232_000
+    assert kv_bytes(28, 2, 128, 1000, "q4_0") == 8_064_000
 
 
 def test_head_of_a_file_says_what_the_model_needs(byte_model: Path) -> None:
@@ -80,27 +84,21 @@ def test_memory_is_weights_context_and_the_rest() -> None:
     )
 
 
-@pytest.mark.parametrize("memory", [None, SHAPE.memory_bytes(1000, TRAINED_CONTEXT)])
-def test_a_context_that_the_model_and_the_memory_have_is_taken(
-    memory: int | None,
-) -> None:
-    SHAPE.require_context(TRAINED_CONTEXT, 1000, memory)
+def test_without_flash_attention_a_piece_meets_the_whole_context_at_once() -> None:
+    usual = SHAPE.memory_bytes(0, 1000)
+    more = SHAPE.memory_bytes(0, 1000, flash_attention="off") - usual
+    assert more == 4 * HEADS * READ_AT_ONCE * 1000
 
 
-def test_more_than_the_model_was_trained_for_is_refused() -> None:
-    with pytest.raises(ConfigError, match="more than the 2048"):
-        SHAPE.require_context(TRAINED_CONTEXT + 1, 1000, None)
-
-
-def test_more_than_the_memory_holds_is_refused() -> None:
-    memory = SHAPE.memory_bytes(1000, TRAINED_CONTEXT) - 1
-    with pytest.raises(ConfigError, match="needs 128 MiB"):
-        SHAPE.require_context(TRAINED_CONTEXT, 1000, memory)
+def test_what_is_read_at_once_is_what_the_engine_reads() -> None:
+    assert READ_AT_ONCE == PREFILL_CHUNK
 
 
 def test_left_out_heads_are_those_of_the_questions(tmp_path: Path) -> None:
     shape = shape_of(tmp_path, HEAD + b"".join(SMALL))
-    assert shape == ModelShape(layers=2, kv_heads=4, head_dim=16, trained_context=512)
+    assert shape == ModelShape(
+        layers=2, kv_heads=4, head_dim=16, trained_context=512, heads=4
+    )
 
 
 def test_heads_may_have_a_size_of_their_own(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ are reported as unknown, not guessed.
 """
 
 import os
-import resource
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from curtilage.inference.memory import available_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,30 +58,6 @@ class Machine:
         )
 
 
-def available_memory(root: Path = Path("/")) -> int | None:
-    """Return the memory that a new program can use; None: unknown."""
-    found: list[int] = []
-    with suppress(OSError, ValueError, KeyError):
-        found.append(_fields(root / "proc/meminfo")["MemAvailable"] * 1024)
-    # In a container the kernel reports the whole machine's memory, and kills processes
-    # that exceed the container's limit (control groups, version 2). There, cached files
-    # count as used, the model's own file included.
-    with suppress(OSError, ValueError, KeyError):
-        own = (root / "proc/self/cgroup").read_text().splitlines()[-1]
-        group = root / "sys/fs/cgroup" / own.removeprefix("0::").lstrip("/")
-        limit = int((group / "memory.max").read_text())  # "max": no limit
-        used = int((group / "memory.current").read_text())
-        droppable = _fields(group / "memory.stat")["inactive_file"]
-        found.append(max(0, limit - used + droppable))
-    # The process's own limit (ulimit -v), less its current use.
-    with suppress(OSError, ValueError, IndexError):
-        most, _ = resource.getrlimit(resource.RLIMIT_AS)
-        pages = int((root / "proc/self/statm").read_text().split()[0])
-        if most != resource.RLIM_INFINITY:
-            found.append(max(0, most - pages * resource.getpagesize()))
-    return min(found, default=None)
-
-
 def free_room(folder: Path) -> int | None:
     """Return the bytes free where a folder is, or will be; None: unknown."""
     for place in (folder, *folder.parents):
@@ -106,12 +83,6 @@ def on_battery(root: Path = Path("/")) -> bool | None:
         ]
         return not any(plugged)
     return None
-
-
-def _fields(path: Path) -> dict[str, int]:
-    """Return the second word of each line by its first, which may end in a colon."""
-    lines = (line.split() for line in path.read_text().splitlines())
-    return {words[0].removesuffix(":"): int(words[1]) for words in lines}
 
 
 def is_metered(root: Path = Path("/")) -> bool | None:

@@ -15,15 +15,15 @@ from typing import Final, Self
 from curtilage.client.chat.answer import AnswerEvent
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import ClientError, LocalUnavailableError
+from curtilage.client.local.computing import AS_USUAL, Computing
 from curtilage.client.local.model import (
-    DEFAULT_CONTEXT_TOKENS,
     LocalModel,
     LocalModelMemoryError,
     ModelChoice,
+    require_room,
 )
 from curtilage.client.local.reasons import LocalModelError
 from curtilage.client.local.registry.machine import available_memory
-from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import Registry
 from curtilage.client.local.rollout.state import Rollout
 from curtilage.client.routing.trace import model_tag
@@ -88,6 +88,8 @@ class RolledOutModel:
         settings: RolloutSettings,
         *,
         context_tokens: int | None,
+        computing: Computing = AS_USUAL,
+        sized: Callable[[str], object] = lambda _: None,
         notify: Callable[[str], object],
     ) -> Self:
         """Return the model of a rollout, not loaded yet, with this user's files."""
@@ -95,8 +97,15 @@ class RolledOutModel:
 
         def open_model(choice: ModelChoice | None, tokens: int | None) -> LocalModel:
             if choice is None:
-                return LocalModel.open(registry=registry, context_tokens=tokens)
-            return LocalModel.of(choice, context_tokens=tokens)
+                return LocalModel.open(
+                    registry=registry,
+                    context_tokens=tokens,
+                    computing=computing,
+                    sized=sized,
+                )
+            return LocalModel.of(
+                choice, context_tokens=tokens, computing=computing, sized=sized
+            )
 
         return cls(
             Rollout.on_this_device(settings),
@@ -225,14 +234,10 @@ class RolledOutModel:
 
     async def _loaded_in_parallel(self, choice: ModelChoice) -> LocalModel:
         """Load a model while another one answers."""
-        tokens = self._tokens or DEFAULT_CONTEXT_TOKENS
         # Both are in memory for a while. Without room for both it is not even hashed.
-        if shape := await asyncio.to_thread(read_shape, choice.path):
-            if self._tokens is None:
-                tokens = min(tokens, shape.trained_context)
-            size = choice.path.stat().st_size
-            shape.require_context(tokens, size, available_memory())
-        model = self._open(choice, tokens)
+        memory = available_memory()
+        await asyncio.to_thread(require_room, choice.path, self._tokens, memory)
+        model = self._open(choice, self._tokens)
         starting = asyncio.ensure_future(model.start())
         try:
             await asyncio.shield(starting)
