@@ -31,7 +31,7 @@ KINDS: Final[tuple[tuple[KVType, FlashAttention], ...]] = (
     ("q8_0", "auto"),
     ("q4_0", "auto"),
 )
-FILLED: Final = (256, 4096)
+FILLED: Final = (256, 2048)
 """Tokens that are in the context when the others are written."""
 WRITTEN: Final = 24
 ROUNDS: Final = 3

@@ -1028,8 +1028,10 @@ def test_beyond_its_present_size_nothing_is_read(model: Model) -> None:
     try:
         for _ in range(FIRST_TOKENS // PREFILL_CHUNK):
             read(context, [5] * PREFILL_CHUNK)
+        # Refused before the library is asked, which would leave a part of it.
         with pytest.raises(NativeError, match="llama_decode"):
             context.decode([Row(5, FIRST_TOKENS, 0, True)])
+        assert not context._torn
         context.open(0, tokens=FIRST_TOKENS + 1)
         assert context.decode([Row(5, FIRST_TOKENS, 0, True)])
     finally:

@@ -7,11 +7,15 @@ import pytest
 
 from curtilage.client.chat.query import Query, single_query
 from curtilage.client.errors import ElsewhereError
-from curtilage.client.on_premises.reasons import OnPremisesFailure
+from curtilage.client.on_premises.reasons import (
+    OnPremisesFailure,
+    TooLongForServerError,
+)
+from curtilage.client.remote.reasons import TooLongForEnclaveError
 from curtilage.client.routing.estimate import Estimate, Intent
 from curtilage.client.routing.health import PRIORS
 from curtilage.client.routing.router import Router, Standing
-from curtilage.client.routing.utility import Reason
+from curtilage.client.routing.utility import Reason, Refusal
 from curtilage.policy.decision.tiers import (
     Permitted,
     RoutingClass,
@@ -182,6 +186,34 @@ def test_the_aim_holds_while_the_best_local_tier_is_out_of_order(
     assert not asked.views()["ward"].available
     choice = asked.route(mask, QUERY, conversation=b"").choice
     assert choice.order[0].id == tier
+
+
+def test_after_a_refusal_long_texts_go_to_a_tier_whose_context_fits() -> None:
+    plan = Routing(
+        tiers=(
+            TierEntry(id=WARD.id, kind=WARD.kind, address="unix:/w", model="m"),
+            TierEntry(id=ENCLAVE.id, kind=ENCLAVE.kind),
+        ),
+    )
+    asked = Router(plan, Fixed(0.05), clock=lambda: 0.0)
+    mask = Permitted(routing_class=RoutingClass.PUBLIC, tiers=(WARD, ENCLAVE))
+    long = single_query("word " * 9000)
+
+    def order(query: Query) -> list[str]:
+        chosen = asked.route(mask, query, conversation=b"").choice.order
+        return [tier.id for tier in chosen]
+
+    assert set(order(long)) == {"ward", "enclave"}
+    with suppress(ElsewhereError), asked.follow(WARD, expects(0.05)):
+        raise TooLongForServerError(9000, 4096)
+    # No failure of the tier, and only for texts that it cannot take.
+    assert asked.views()["ward"].available
+    assert order(long) == ["enclave"]
+    assert set(order(QUERY)) == {"ward", "enclave"}
+    with suppress(ElsewhereError), asked.follow(ENCLAVE, expects(0.05)):
+        raise TooLongForEnclaveError(9000, 256, 8192)
+    choice = asked.route(mask, long, conversation=b"").choice
+    assert (choice.order, choice.refusal) == ((), Refusal.CONTEXT_TOO_LONG)
 
 
 def test_a_conversation_changes_tiers_only_clearly_beyond_the_line() -> None:

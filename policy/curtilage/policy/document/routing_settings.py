@@ -79,8 +79,8 @@ class TierEntry(Section):
         spki_sha256: the digest of its public key (SubjectPublicKeyInfo).
         trusted: the classes that such a server may receive although they must not
             leave.
-        context_tokens: how long question and answer may be together; None: the tier
-            says itself.
+        context_tokens: how long question and answer may be together; None: unknown,
+            until the tier refuses a text and names it.
         questions_per_min: that it accepts from one device; None: unknown.
         cost_microusd_per_mtok: of a million tokens, in millionths of a dollar.
         priors: what to take for its figures before any was measured.
