@@ -254,7 +254,7 @@ def _complete(stack: Stack, rounds: int) -> Table:
         progress(f"complete answers of {length} tokens")
         pairs: list[tuple[float, float]] = []
         # The model may end early: then another question is asked.
-        for number in range(3 * rounds):
+        for number in range(2 * rounds):
             # No number in it: the client would keep it local.
             topic = TOPICS[number % len(TOPICS)]
             text = f"Write a long article about {topic}, with many details."
