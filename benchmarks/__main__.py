@@ -22,6 +22,7 @@ from benchmarks.boundary import measure_boundary
 from benchmarks.decisions import measure_decisions, measure_detectors, measure_workers
 from benchmarks.egress import measure_egress
 from benchmarks.engine import measure_engine
+from benchmarks.isolation import measure_isolation
 from benchmarks.long import measure_long
 from benchmarks.memory import measure_memory
 from benchmarks.path import measure_path
@@ -35,6 +36,8 @@ from benchmarks.routing_verifier import (
     measure_verdicts,
     measure_verifier_time,
 )
+from benchmarks.serving import measure_serving
+from benchmarks.shapes import SHAPES
 from benchmarks.starve import measure_starve
 from benchmarks.wire import measure_wire
 
@@ -51,6 +54,10 @@ class Arguments(argparse.Namespace):
     prompts: int
     decisions: int
     requests: int
+    shape: str
+    guesses: int
+    minutes: float
+    soak_minutes: float
 
 
 Measure = Callable[[Arguments, Path], list[Table]]
@@ -64,7 +71,7 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_detectors(read.decisions),
         measure_workers(),
     ],
-    "engine": lambda _, __: measure_engine(),
+    "engine": lambda read, folder: measure_engine(folder, read.shape),
     "long": lambda _, __: measure_long(),
     "egress": lambda read, _: measure_egress(read.requests, ENCRYPTED),
     "memory": lambda _, folder: measure_memory(folder),
@@ -84,6 +91,13 @@ PARTS: Final[Mapping[str, Measure]] = {
     ],
     "boundary": lambda _, __: measure_boundary(),
 }
+LONG: Final[Mapping[str, Measure]] = {
+    "isolation": lambda read, folder: measure_isolation(folder, read.guesses),
+    "serving": lambda read, folder: measure_serving(
+        folder, minutes=read.minutes, soak_minutes=read.soak_minutes
+    ),
+}
+"""An hour or more; measured only if they are named."""
 
 
 def main() -> int:
@@ -94,7 +108,11 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)"
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"{', '.join(PARTS)} (default: all of these); {', '.join(LONG)}, which "
+        "take an hour or more",
     )
     parser.add_argument(
         "--prompts", type=int, default=20, help="prompts for each way (default: 20)"
@@ -108,14 +126,30 @@ def main() -> int:
         default=1_000_000,
         help="requests with faults (default: 1,000,000)",
     )
+    parser.add_argument(
+        "--shape",
+        choices=sorted(SHAPES),
+        default="",
+        help="engine: random weights of this shape instead of the embedded model",
+    )
+    parser.add_argument(
+        "--guesses", type=int, default=400, help="isolation: of each kind (400)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="serving: of 50 people (10)"
+    )
+    parser.add_argument(
+        "--soak-minutes", type=float, default=30, help="serving: of full load (30)"
+    )
     read = parser.parse_args(namespace=Arguments())
-    if unknown := sorted(set(read.parts) - set(PARTS)):
+    measures = {**PARTS, **LONG}
+    if unknown := sorted(set(read.parts) - set(measures)):
         parser.error(f"no such part: {', '.join(unknown)}")
     started = time.monotonic()
     tables: list[Table] = []
     for part in read.parts or PARTS:
         with tempfile.TemporaryDirectory(prefix="curtilage-bench-") as folder:
-            measured = PARTS[part](read, Path(folder))
+            measured = measures[part](read, Path(folder))
         for table in measured:
             sys.stdout.write(f"\n{table.text()}\n")
             sys.stdout.flush()

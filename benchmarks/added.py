@@ -71,11 +71,11 @@ def _complete(folder: Path) -> Table:
         stack = _stack(folder, running)
         stack.play = replace(PLAY, pieces=max(LENGTHS) + 1)
         stack.start_all()
-        _complete_s(stack, 1, stream=True)
+        complete_s(stack, 1, stream=True)
         rows: list[tuple[str | float, ...]] = []
         for length in LENGTHS:
             pairs = [
-                (_complete_s(stack, length, stream=True), _complete_s(stack, length))
+                (complete_s(stack, length, stream=True), complete_s(stack, length))
                 for _ in range(COMPLETE_ROUNDS)
             ]
             streamed, whole = (median(each) for each in zip(*pairs, strict=True))
@@ -91,12 +91,17 @@ def _complete(folder: Path) -> Table:
     )
 
 
-def _complete_s(stack: Stack, length: int, *, stream: bool = False) -> float:
+def complete_s(
+    stack: Stack, length: int, *, stream: bool = False, text: str = "Say hello."
+) -> float:
+    """Return after how many seconds a client has an answer of so many tokens.
+
+    Raises:
+        RuntimeError: the answer ended before.
+    """
     more = {"stream": stream, "curtilage": {"require": "enclave"}}
     started = time.perf_counter()
-    with open_answer(
-        stack.client_url, "Say hello.", max_tokens=length, more=more
-    ) as response:
+    with open_answer(stack.client_url, text, max_tokens=length, more=more) as response:
         reason = ""
         if stream:
             for event in events_of(response):
@@ -137,10 +142,10 @@ def _start(folder: Path, running: ExitStack) -> list[Way]:
     return [
         direct,
         _enclave(SEALED, unpadded),
-        _relay(RELAYED, unpadded),
+        through_relay(RELAYED, unpadded),
         _enclave(PADDED_ALONE, padded),
-        _relay(TOGETHER, padded),
-        _relay(WITH_TLS, secure),
+        through_relay(TOGETHER, padded),
+        through_relay(WITH_TLS, secure),
     ]
 
 
@@ -162,7 +167,8 @@ def _enclave(name: str, stack: Stack) -> Way:
     )
 
 
-def _relay(name: str, stack: Stack) -> Way:
+def through_relay(name: str, stack: Stack) -> Way:
+    """Return the way through a stack's relay."""
     trusted = stack.authority
     return Way(
         name=name,

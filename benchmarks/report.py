@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean, variance
 from typing import Final
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -60,6 +62,7 @@ class Area:
     low: float
     high: float
 
+    @override
     def __str__(self) -> str:
         """Return the area, its interval and what they say."""
         said = "unclear"

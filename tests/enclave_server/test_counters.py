@@ -28,6 +28,7 @@ from curtilage.enclave_server.ohttp.openai_answers import (
 )
 from curtilage.enclave_server.telemetry import Counters, Event
 from support.enclave_parts import chat_body
+from support.fakes import returns
 from support.ledger import figures_problems, read_ledger
 
 ROWS = read_ledger()["figures"]
@@ -136,7 +137,7 @@ def test_what_only_the_seal_knows_is_counted_in_tens(event: Event) -> None:
     """One dummy, or one question, in a quiet minute is not told apart."""
     for draw, shown in ((UP, 10), (DOWN, 0)):
         counters, clock = Counters(), Clock()
-        figures = Figures(counters, clock=clock, draw=lambda draw=draw: draw)
+        figures = Figures(counters, clock=clock, draw=returns(draw))
         counters.count(event)
         figures.update()
         expected = 1 if event in EXACT else shown
@@ -260,7 +261,7 @@ async def test_one_question_shows_in_all_figures_or_in_none() -> None:
     for draw in range(100):
         clock, counters = Clock(), Counters()
         draws = iter([draw / 100, *([0.0] * 100)])
-        figures = Figures(counters, clock=clock, draw=lambda draws=draws: next(draws))
+        figures = Figures(counters, clock=clock, draw=draws.__next__)
         counters.count(Event.ANSWERED)
         await answered(
             clock,
