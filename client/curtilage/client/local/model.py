@@ -660,6 +660,7 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
         tool_choice=_tool_choice(query.tool_choice),
         parallel_tool_calls=query.parallel_tool_calls,
         response_format=_response_format(query.response_format),
+        deterministic=settings.deterministic,
     )
 
 
