@@ -384,6 +384,43 @@ async def test_a_deterministic_answer_is_the_same_whatever_else_is_asked(
 
 
 @both_routes
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_setting_reaches_the_engine(route: str, stream: bool) -> None:
+    asked = Asked(Script(pieces=["a"] * 30), **WORDS)
+    said: Any = [{"role": "developer", "content": "Be brief."}, *question(route)]
+    more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
+    async with asked.client() as client:
+        answer: Any = await client.chat.completions.create(
+            model="curtilage",
+            messages=said,
+            max_completion_tokens=24,
+            stop=["END"],
+            seed=7,
+            presence_penalty=0.5,
+            frequency_penalty=-1.5,
+            logprobs=True,
+            top_logprobs=2,
+            stream=stream,
+            **more,
+        )
+        usage = (
+            [event.usage async for event in answer if event.usage]
+            if stream
+            else [answer.usage]
+        )
+    assert [each.completion_tokens for each in usage] == [24]
+    (request,) = asked.engine_of(route).requests
+    assert [each.role for each in request.messages] == ["developer", "user"]
+    settings = request.settings
+    assert (settings.max_tokens, settings.stop) == (24, ("END",))
+    assert (settings.presence_penalty, settings.frequency_penalty) == (0.5, -1.5)
+    assert (settings.logprobs, settings.top_logprobs) == (True, 2)
+    # Sealed, it is a digest of the seed and the question.
+    assert (settings.seed == 7) == (route == "local")
+    assert settings.seed is not None
+
+
+@both_routes
 async def test_what_is_deterministic_reaches_the_engine(route: str) -> None:
     asked = Asked(Script(), **WORDS)
     async with asked.client() as client:
