@@ -57,6 +57,7 @@ OF_THE_QUERY = {
     EnclaveFailure.DATE_REFUSED,
     LocalFailure.DRAFT_REJECTED,
     OnPremisesFailure.NO_LOGPROBS,
+    OnPremisesFailure.NOT_DETERMINISTIC,
     OnPremisesFailure.REFUSED,
     LocalFailure.TOO_LONG,
     AttemptFailure.NOT_PERMITTED,

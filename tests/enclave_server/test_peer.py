@@ -632,11 +632,16 @@ def test_every_field_of_a_request_reaches_the_engine() -> None:
     sent = request_body(FULL, NAME)
     reached: set[str] = set()
     for way, other in changed(FULL):
-        reached |= way if request_body(other, NAME) != sent else set()
+        # Refused instead: see ``test_no_other_engine_is_asked_to_be_deterministic``.
+        plain = replace(other, deterministic=False)
+        reached |= way if request_body(plain, NAME) != sent else set()
     parts = (ChatCompletionRequest, ChatMessage, ChatCall, ChatTool, ChatFormat)
     every = {f"{part.__name__}.{each.name}" for part in parts for each in fields(part)}
     # Always streamed from the engine; the gateway makes one answer of it.
-    assert every - reached == {"ChatCompletionRequest.stream"}
+    assert every - reached == {
+        "ChatCompletionRequest.stream",
+        "ChatCompletionRequest.deterministic",
+    }
 
 
 @pytest.mark.parametrize("choice", ["none", "auto", "required"])
@@ -653,6 +658,13 @@ def test_a_named_choice_is_the_only_tool_and_required() -> None:
     body = json.loads(request_body(chat, NAME))
     assert body["tools"] == [{"type": "function", "function": {"name": "lose"}}]
     assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
+
+
+def test_no_other_engine_is_asked_to_be_deterministic() -> None:
+    with pytest.raises(ChatError) as refused:
+        request_body(replace(CHAT, deterministic=True), NAME)
+    error = refused.value
+    assert (error.code, error.param) == ("unsupported_parameter", "deterministic")
 
 
 def test_what_was_not_asked_is_not_sent() -> None:

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from curtilage.client.remote.seal import CHAT_PATH
 from curtilage.client.remote.sealed import SealedExchange
+from curtilage.enclave_server.errors import ChatError
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.ohttp.chat import (
     ChatLimits,
@@ -21,10 +22,14 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     Ending,
     Piece,
     encode_completion,
+    encode_error,
+    error_type,
     first_event,
     last_events,
     piece_event,
+    tellable,
 )
+from curtilage.inference.protocol import Engine
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire import bhttp, chunked
 from support.memory_enclave import ROOMY, MemoryEnclave, Reply
@@ -33,11 +38,12 @@ HEAD = AnswerHead(answer_id="chatcmpl-0", created=3, model="scripted")
 
 
 class ModelEnclave(MemoryEnclave):
-    """Answers each question by the next script."""
+    """Answers each question by the next script, or with another engine."""
 
-    def __init__(self, *scripts: Script) -> None:
+    def __init__(self, *scripts: Script, engine: Engine | None = None) -> None:
         super().__init__(parameters=ROOMY)
         self.engine = ScriptedEngine(*scripts)
+        self.model = Model(engine or self.engine)
 
     @override
     async def send(self, exchange: SealedExchange) -> AsyncGenerator[bytes]:
@@ -45,14 +51,23 @@ class ModelEnclave(MemoryEnclave):
         request, _ = chunked.open_chunked_request(self.keys, body)
         decoded = bhttp.decode_request(request)
         if decoded.path == CHAT_PATH:
-            self.reply = await self._answered(decoded.content)
+            try:
+                self.reply = await self._answered(decoded.content)
+            except ChatError as error:
+                error = tellable(error)
+                self.reply = Reply(
+                    content=encode_error(error),
+                    status=error.status,
+                    media_type=error_type(error),
+                    fields=error.fields,
+                )
         async for data in self.body(bytes(self.answer(body))):
             yield data
 
     async def _answered(self, content: bytes) -> Reply:
         await self.engine.start()
         chat = parse_chat_completion_request(content, ChatLimits())
-        answers: list[Answer] = [each async for each in Model(self.engine).answer(chat)]
+        answers: list[Answer] = [each async for each in self.model.answer(chat)]
         *begun, ending = answers
         assert isinstance(begun[0], Begun)
         assert isinstance(ending, Ending)

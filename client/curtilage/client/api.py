@@ -75,6 +75,7 @@ class ChatOptions(TypedDict, total=False):
     n: int
     presence_penalty: float
     frequency_penalty: float
+    deterministic: bool
     tools: Sequence[Mapping[str, object]]
     tool_choice: str | Mapping[str, object]
     parallel_tool_calls: bool

@@ -36,6 +36,8 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "on_premises_failed": "the on-premises server reported an error",
     "on_premises_no_logprobs": "the on-premises server returns no log-probabilities, "
     "which were requested",
+    "on_premises_not_deterministic": "the on-premises server does not promise the same "
+    "answer each time, which was requested",
     "on_premises_answer_broken": "the on-premises server's reply is not a valid OpenAI "
     "API response",
     "on_premises_answer_incomplete": "the on-premises server's answer ended early",

@@ -389,6 +389,7 @@ def _request(chat: ChatCompletionRequest) -> GenerateRequest:
         tool_choice=_choice(chat.tool_choice),
         parallel_tool_calls=chat.parallel_tool_calls,
         response_format=_format(chat.response_format),
+        deterministic=chat.deterministic,
     )
 
 

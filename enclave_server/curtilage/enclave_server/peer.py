@@ -249,7 +249,13 @@ class PeerModel:
 
 
 def request_body(chat: ChatCompletionRequest, name: str) -> bytes:
-    """Encode a request for the engine: every field of it."""
+    """Encode a request for the engine: every field of it.
+
+    Raises:
+        ChatError: it has to be deterministic, which other engines do not promise.
+    """
+    if chat.deterministic:
+        raise ChatError(400, "unsupported_parameter", param="deterministic")
     body: dict[str, object] = {
         "model": name,
         "messages": [*map(_message, chat.messages)],

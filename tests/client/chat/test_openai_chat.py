@@ -398,6 +398,7 @@ def test_the_body_names_who_answered() -> None:
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"presence_penalty": 2.1}, "presence_penalty"),
         ({"frequency_penalty": "1"}, "frequency_penalty"),
+        ({"deterministic": 1}, "deterministic"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
         ({"top_logprobs": 1}, "top_logprobs"),
         ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),

@@ -58,6 +58,7 @@ QUERIES = st.builds(
         n=st.integers(1, 4),
         presence_penalty=st.floats(-2, 2),
         frequency_penalty=st.floats(-2, 2),
+        deterministic=st.booleans(),
     ),
     stream=st.booleans(),
     tools=st.lists(VALUE.map(lambda each: Document.of(each, schema=True)), max_size=2),
@@ -305,6 +306,7 @@ def test_of_numbers_only_coarse_ones_leave(query: Query) -> None:
     for name in ("presence_penalty", "frequency_penalty"):
         assert body.pop(name, 0) in {number / 10 for number in range(-20, 21)}
     assert body.pop("n", 1) == query.settings.n
+    assert body.pop("deterministic", False) is query.settings.deterministic
     assert body.pop("top_logprobs", 0) == query.settings.top_logprobs
     assert body.pop("max_tokens") in MAX_TOKENS_SENT
     assert 100 * body.pop("temperature") == pytest.approx(

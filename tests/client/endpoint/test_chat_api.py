@@ -1,9 +1,11 @@
 """Tools, formats and several answers, asked with OpenAI's package on both routes."""
 
+import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -14,9 +16,13 @@ from curtilage.client.endpoint import server as gateway
 from curtilage.client.local.model import LocalModel
 from curtilage.client.parts import ClientParts
 from curtilage.client.session import Session
-from curtilage.inference.protocol import ToolCall
+from curtilage.inference.errors import SchemaError
+from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.protocol import Engine, ToolCall
 from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage.inference.settings import EngineSettings
 from curtilage.policy.document.load import load_profile
+from support.byte_model import make_byte_model, sha256_of
 from support.client_parts import MemoryTrail, WordInspector
 from support.memory_enclave import ROOMY, Clock, key_store
 from support.model_enclave import ModelEnclave
@@ -46,15 +52,20 @@ class Asked:
 
     def __init__(self, *scripts: Script, **words: str) -> None:
         self.engine = ScriptedEngine(*scripts)
+        self.answers: Engine = self.engine
         self.enclave = ModelEnclave(*scripts)
         self.inspector = WordInspector(words)
+
+    def use(self, engine: Engine) -> None:
+        """Have both answer with this engine."""
+        self.answers, self.enclave = engine, ModelEnclave(engine=engine)
 
     def engine_of(self, route: str) -> ScriptedEngine:
         return self.engine if route == "local" else self.enclave.engine
 
     @asynccontextmanager
     async def client(self) -> AsyncGenerator[openai.AsyncOpenAI]:
-        local = LocalModel(lambda: self.engine, model_id="scripted")
+        local = LocalModel(lambda: self.answers, model_id="scripted")
         await local.start()
         session = Session(
             ClientParts(
@@ -324,6 +335,115 @@ async def test_a_finding_in_a_definition_keeps_the_question(
         answer = await create(model="curtilage", messages=question("enclave"), **fields)
     assert answer.system_fingerprint == "curtilage:local"
     assert asked.enclave.requests == []
+
+
+@both_routes
+async def test_a_deterministic_answer_is_the_same_whatever_else_is_asked(
+    route: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "byte.gguf"
+    make_byte_model(path)
+    engine = pytest.importorskip("curtilage.inference.engine")
+    real = engine.LlamaCppEngine(
+        verify_model_file(path, sha256_of(path)),
+        model_id="byte",
+        settings=EngineSettings(threads=1, sequences=4),
+    )
+    await real.start()
+    asked = Asked(**WORDS)
+    asked.use(real)
+
+    async with asked.client() as client:
+
+        async def ask(seed: int, **more: object) -> list[tuple[str, float]]:
+            raw = await client.chat.completions.with_raw_response.create(
+                model="curtilage",
+                messages=question(route),
+                seed=seed,
+                temperature=1.5,
+                max_tokens=24,
+                logprobs=True,
+                extra_body=more,
+            )
+            assert await route_of(raw) == route
+            (choice,) = raw.parse().choices
+            listed = choice.logprobs.content if choice.logprobs else None
+            return [(each.token, each.logprob) for each in listed or []]
+
+        seen: list[list[tuple[str, float]]] = []
+        for run in range(5):
+            # None but the first of them alone.
+            neighbours = [asyncio.create_task(ask(100 + at)) for at in range(run and 2)]
+            await asyncio.sleep(0)
+            seen.append(await ask(7, deterministic=True))
+            await asyncio.gather(*neighbours)
+        assert seen == [seen[0]] * 5
+        assert len(seen[0]) > 8
+        assert await ask(8, deterministic=True) != seen[0]
+    await real.close()
+
+
+@both_routes
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_setting_reaches_the_engine(route: str, stream: bool) -> None:
+    asked = Asked(Script(pieces=["a"] * 30), **WORDS)
+    said: Any = [{"role": "developer", "content": "Be brief."}, *question(route)]
+    more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
+    async with asked.client() as client:
+        answer: Any = await client.chat.completions.create(
+            model="curtilage",
+            messages=said,
+            max_completion_tokens=24,
+            stop=["END"],
+            seed=7,
+            presence_penalty=0.5,
+            frequency_penalty=-1.5,
+            logprobs=True,
+            top_logprobs=2,
+            stream=stream,
+            **more,
+        )
+        usage = (
+            [event.usage async for event in answer if event.usage]
+            if stream
+            else [answer.usage]
+        )
+    assert [each.completion_tokens for each in usage] == [24]
+    (request,) = asked.engine_of(route).requests
+    assert [each.role for each in request.messages] == ["developer", "user"]
+    settings = request.settings
+    assert (settings.max_tokens, settings.stop) == (24, ("END",))
+    assert (settings.presence_penalty, settings.frequency_penalty) == (0.5, -1.5)
+    assert (settings.logprobs, settings.top_logprobs) == (True, 2)
+    # Sealed, it is a digest of the seed and the question.
+    assert (settings.seed == 7) == (route == "local")
+    assert settings.seed is not None
+
+
+@both_routes
+async def test_what_is_deterministic_reaches_the_engine(route: str) -> None:
+    asked = Asked(Script(), **WORDS)
+    async with asked.client() as client:
+        for value in (True, False):
+            await client.chat.completions.create(
+                model="curtilage",
+                messages=question(route),
+                extra_body={"deterministic": value},
+            )
+    (first, second) = asked.engine_of(route).requests
+    assert (first.deterministic, second.deterministic) == (True, False)
+
+
+async def test_what_the_enclave_refuses_is_answered_locally() -> None:
+    refused = Script(fault=SchemaError("has an unknown keyword"))
+    asked = Asked(Script(), **WORDS)
+    asked.enclave = ModelEnclave(refused)
+    async with asked.client() as client:
+        raw = await client.chat.completions.with_raw_response.create(
+            model="curtilage", messages=question("enclave")
+        )
+    assert await route_of(raw) == "local"
+    assert len(asked.enclave.engine.requests) == 1
 
 
 async def test_what_is_not_supported_is_named() -> None:

@@ -814,7 +814,13 @@ async def test_a_call_is_an_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tools", "choice"), [((), "auto"), ((document(FIND),), "none")]
+    ("tools", "choice"),
+    [
+        ((), "auto"),
+        ((document(FIND),), "none"),
+        ((document(FIND), document({**FIND, "name": "lose"})), "lose"),
+    ],
+    ids=["no tools", "none chosen", "another chosen"],
 )
 async def test_a_call_that_was_not_offered_is_a_failure(
     tools: tuple[Document, ...], choice: str

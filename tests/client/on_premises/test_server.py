@@ -245,6 +245,15 @@ async def test_a_call_that_was_not_asked_for_is_broken(query: Query) -> None:
     assert error.reason is OnPremisesFailure.ANSWER_BROKEN
 
 
+async def test_no_server_is_asked_to_be_deterministic() -> None:
+    bodies: list[bytes] = []
+    query = replace(QUERY, settings=Settings(deterministic=True))
+    async with on_premises_server(says(*VLLM, seen=bodies)) as asked:
+        error = await failure(asked, query)
+    assert error.reason is OnPremisesFailure.NOT_DETERMINISTIC
+    assert bodies == []
+
+
 async def test_unset_fields_are_not_sent() -> None:
     bodies: list[bytes] = []
     async with on_premises_server(says(*VLLM, seen=bodies)) as asked:

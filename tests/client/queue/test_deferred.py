@@ -116,6 +116,7 @@ def test_a_question_with_tools_is_read_as_it_was_asked() -> None:
             n=3,
             presence_penalty=0.5,
             frequency_penalty=-1.25,
+            deterministic=True,
         ),
         tools=(Document.of(tool, schema=True),),
         tool_choice="find",

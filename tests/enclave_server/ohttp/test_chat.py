@@ -382,6 +382,7 @@ def test_tools_and_formats_are_read() -> None:
             "top_logprobs": 2,
             "presence_penalty": -0.5,
             "frequency_penalty": 2,
+            "deterministic": True,
         }
     ).encode()
     request = parse_chat_completion_request(content, LIMITS)
@@ -403,6 +404,7 @@ def test_tools_and_formats_are_read() -> None:
     )
     assert (request.n, request.top_logprobs) == (3, 2)
     assert (request.presence_penalty, request.frequency_penalty) == (-0.5, 2)
+    assert request.deterministic
     assert "Ann" not in repr(request)
 
 
@@ -431,6 +433,7 @@ def test_formats_are_read(wanted: object, read: ChatFormat | None) -> None:
         ({"presence_penalty": 2.5}, "out_of_range", "presence_penalty"),
         ({"frequency_penalty": -2.5}, "out_of_range", "frequency_penalty"),
         ({"parallel_tool_calls": 1}, "invalid_value", "parallel_tool_calls"),
+        ({"deterministic": 1}, "invalid_value", "deterministic"),
         ({"tools": CANARY}, "invalid_value", "tools"),
         ({"tools": [function()] * 2}, "invalid_value", "tools"),
         ({"tools": [function()] * 129}, "invalid_value", "tools"),

@@ -232,7 +232,7 @@ MAX_TOPS: Final = 20
 
 OPTIONS: Final = frozenset(
     {"max_tokens", "temperature", "top_p", "seed", "stop", "logprobs", "top_logprobs"}
-    | {"n", "presence_penalty", "frequency_penalty"}
+    | {"deterministic", "n", "presence_penalty", "frequency_penalty"}
     | {"tools", "tool_choice", "parallel_tool_calls", "response_format"}
 )
 
@@ -441,6 +441,7 @@ def _settings(request: JsonObject) -> Settings:
         n=integer("n", request.get("n"), 1, MAX_ANSWERS) or given.n,
         presence_penalty=_number(request, "presence_penalty", 0, (-2, 2)),
         frequency_penalty=_number(request, "frequency_penalty", 0, (-2, 2)),
+        deterministic=flag("deterministic", request.get("deterministic")),
     )
 
 

@@ -38,6 +38,8 @@ USED: Final[Mapping[str, str]] = {
     "tool_choice": "`none`, `auto`, `required`, or one function",
     "parallel_tool_calls": "`true` or `false`",
     "response_format": "of type `text`, `json_object` or `json_schema`",
+    "deterministic": "`true` or `false`: with a `seed`, or `temperature` 0, the same "
+    "request has the same tokens each time; not in OpenAI's API",
     "curtilage": "how to route this request; not in OpenAI's API",
 }
 """Supported fields of a request, and their values."""

@@ -153,6 +153,7 @@ class Query(Request):
             body["logprobs"] = True
         coarse = {
             "top_logprobs": settings.top_logprobs,
+            "deterministic": settings.deterministic,
             "n": settings.n if settings.n > 1 else 0,
             "presence_penalty": round(settings.presence_penalty, _PENALTY_PLACES),
             "frequency_penalty": round(settings.frequency_penalty, _PENALTY_PLACES),

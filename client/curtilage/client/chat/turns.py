@@ -101,6 +101,8 @@ class Settings:
         n: number of answers, at most 4.
         presence_penalty: -2 to 2.
         frequency_penalty: -2 to 2.
+        deterministic: the same tokens for the same request and seed, whatever else the
+            engine answers.
     """
 
     max_tokens: int = 512
@@ -113,6 +115,7 @@ class Settings:
     n: int = 1
     presence_penalty: float = 0
     frequency_penalty: float = 0
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

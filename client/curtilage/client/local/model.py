@@ -692,6 +692,7 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
         tool_choice=_tool_choice(query.tool_choice),
         parallel_tool_calls=query.parallel_tool_calls,
         response_format=_response_format(query.response_format),
+        deterministic=settings.deterministic,
     )
 
 
@@ -759,8 +760,6 @@ async def _answer(
         LocalModelFailedError: it was stopped, or called a tool that was not offered.
     """
     prompt_tokens = 0
-    tools = () if query.tool_choice == "none" else query.tools
-    offered = {cast("dict[str, Any]", each.value())["name"] for each in tools}
     async for event in events:
         match event:
             case Started():
@@ -768,12 +767,13 @@ async def _answer(
             case Done():
                 yield _finished(event)
             case Called(call=call):
-                if call.name not in offered:
-                    raise LocalModelFailedError(NOT_OFFERED)
                 called = AnswerCall(
                     index=event.index, name=call.name, arguments=call.arguments
                 )
-                yield Delta(text="", choice=choice, calls=(called,))
+                delta = Delta(text="", choice=choice, calls=(called,))
+                if not query.expects(delta):
+                    raise LocalModelFailedError(NOT_OFFERED)
+                yield delta
             case Token():
                 if delta := _delta(event, query.settings.logprobs):
                     yield replace(delta, choice=choice, prompt_tokens=prompt_tokens)

@@ -24,6 +24,7 @@ class OnPremisesFailure(FailureReason):
     TOO_LONG = "on_premises_too_long", None
     FAILED = "on_premises_failed", Failure.BROKEN, PASSES
     NO_LOGPROBS = "on_premises_no_logprobs", None
+    NOT_DETERMINISTIC = "on_premises_not_deterministic", None
     ANSWER_BROKEN = "on_premises_answer_broken", Failure.BROKEN, PASSES
     ANSWER_INCOMPLETE = "on_premises_answer_incomplete", Failure.BROKEN, PASSES
     # As for an enclave: see ``EnclaveFailure.ANSWER_LATE``.

@@ -114,6 +114,9 @@ class OnPremisesServer:
             TypeError: the permit was not minted by the desk.
             PermissionError: the permit is for something else, or was used.
         """
+        if query.settings.deterministic:
+            # No server promises it, and most ignore fields that they do not know.
+            raise OnPremisesUnavailableError(OnPremisesFailure.NOT_DETERMINISTIC)
         # One query for both: the request is built from the value whose digest the
         # permit must contain, and a query cannot be changed in between.
         try:

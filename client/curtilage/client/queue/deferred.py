@@ -134,6 +134,7 @@ def request_of(query: Query) -> bytes:
         "n": settings.n,
         "presence_penalty": settings.presence_penalty,
         "frequency_penalty": settings.frequency_penalty,
+        "deterministic": settings.deterministic,
         "stream": query.stream,
         # Without the consent: it was given for the data shown then, and for ten
         # minutes.

@@ -49,6 +49,7 @@ SUPPORTED: Final = frozenset(
         "tool_choice",
         "parallel_tool_calls",
         "response_format",
+        "deterministic",
     }
 )
 
@@ -158,6 +159,7 @@ class ChatCompletionRequest:
         tool_choice: ``none``, ``auto``, ``required``, or the name of one.
         parallel_tool_calls: whether an answer may have several calls.
         response_format: of the answer; None: text.
+        deterministic: decoded alone, so that a seed gives the same answer each time.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -176,6 +178,7 @@ class ChatCompletionRequest:
     tool_choice: str = field(default="auto", repr=False)
     parallel_tool_calls: bool = True
     response_format: ChatFormat | None = None
+    deterministic: bool = False
 
 
 def parse_chat_completion_request(
@@ -237,6 +240,7 @@ def parse_chat_completion_request(
         tool_choice=choice_of(body.get("tool_choice"), tools),
         parallel_tool_calls=parallel is None or _boolean(body, "parallel_tool_calls"),
         response_format=format_of(body.get("response_format")),
+        deterministic=_boolean(body, "deterministic"),
     )
 
 
