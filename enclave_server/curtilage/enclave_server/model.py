@@ -44,6 +44,7 @@ from curtilage.inference.errors import (
     SchemaError,
     TemplateError,
 )
+from curtilage.inference.merged import merged
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
 from curtilage.inference.protocol import (
     Called,
@@ -64,7 +65,6 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
-from curtilage.inference.together import together
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
@@ -146,7 +146,7 @@ class Model:
             answers = [self._events(each, places) for each in _requests(chat)]
             # Closed with us: a client that disconnects stops the engine at once, not at
             # the next garbage collection, and the requests after it wait no longer.
-            async with aclosing(together(answers)) as events:
+            async with aclosing(merged(answers)) as events:
                 async for choice, event in events:
                     answer = _translate(event, chat, choice)
                     if isinstance(answer, Ending):

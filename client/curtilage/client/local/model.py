@@ -45,6 +45,7 @@ from curtilage.inference.errors import (
     ModelFileError,
     RequestError,
 )
+from curtilage.inference.merged import merged
 from curtilage.inference.modelfile import VerifiedModel, verify_model_file
 from curtilage.inference.protocol import (
     Called,
@@ -66,7 +67,6 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
-from curtilage.inference.together import together
 
 DEFAULT_CONTEXT_TOKENS: Final = 4096
 """A larger context must be requested: two busy processors took 90 s to read 3,519
@@ -499,7 +499,7 @@ class LocalModel:
                 self._answer(engine, query, request, choice, waiting)
                 for choice, request in enumerate(_requests(query, signals))
             ]
-            async with aclosing(together(answers)) as events:
+            async with aclosing(merged(answers)) as events:
                 async for choice, each in events:
                     if isinstance(each, Finished):
                         ended[choice] = each
