@@ -738,10 +738,10 @@ async def _answer(
                 called = AnswerCall(
                     index=event.index, name=call.name, arguments=call.arguments
                 )
-                delta = Delta(text="", choice=choice, calls=(called,))
-                if not query.expects(delta):
+                calling = Delta(text="", choice=choice, calls=(called,))
+                if not query.expects(calling):
                     raise LocalModelFailedError(NOT_OFFERED)
-                yield delta
+                yield calling
             case Token():
                 if delta := _delta(event, query.settings.logprobs):
                     yield replace(delta, choice=choice, prompt_tokens=prompt_tokens)
