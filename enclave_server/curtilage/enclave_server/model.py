@@ -56,6 +56,7 @@ from curtilage.inference.errors import (
 from curtilage.inference.errors import EngineCrashedError as EngineCrashed
 from curtilage.inference.errors import EngineHungError as EngineHung
 from curtilage.inference.memory import available_memory
+from curtilage.inference.merged import merged
 from curtilage.inference.modelfile import read_head
 from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess, Watch
@@ -80,7 +81,6 @@ from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import DEFAULTS, EngineSettings, available_cpus
 from curtilage.inference.shape import MAX_HEAD_BYTES, parse_shape
 from curtilage.inference.sizing import plan_contexts
-from curtilage.inference.streams import together
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
@@ -225,7 +225,7 @@ class Model:
             answers = [self._events(each, places) for each in _requests(chat)]
             # Closed with us: a client that disconnects stops the engine at once, not at
             # the next garbage collection, and the requests after it wait no longer.
-            async with aclosing(together(answers)) as events:
+            async with aclosing(merged(answers)) as events:
                 async for choice, event in events:
                     answer = _translate(event, chat, choice)
                     if isinstance(answer, Ending):

@@ -88,7 +88,11 @@ def test_the_words_of_a_call_are_those_of_a_kept_conversation() -> None:
 @pytest.mark.parametrize("name", ["tools", "response_format"])
 def test_the_words_of_a_definition_count_if_something_is_found_in_it(name: str) -> None:
     document = Document.of({"description": "treats leukaemia"}, schema=True)
-    kept = replace(chat(SAID), **{name: (document,) if name == "tools" else document})
+    kept = (
+        replace(chat(SAID), tools=(document,))
+        if name == "tools"
+        else replace(chat(SAID), response_format=document)
+    )
 
     def holds(path: str, question: Query) -> bool:
         pins = PinnedConversations(contents=KeptContents)

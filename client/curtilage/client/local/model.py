@@ -51,6 +51,7 @@ from curtilage.inference.errors import (
     ModelFileError,
     RequestError,
 )
+from curtilage.inference.merged import merged
 from curtilage.inference.modelfile import read_head, verify_model_file
 from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess
@@ -81,7 +82,6 @@ from curtilage.inference.sizing import (
     ContextPlan,
     plan_contexts,
 )
-from curtilage.inference.streams import together
 
 AGAIN_S: Final = 30.0
 """How long to wait after a model failed for lack of memory."""
@@ -542,7 +542,7 @@ class LocalModel:
                 self._answer(engine, query, request, choice, waiting)
                 for choice, request in enumerate(_requests(query, signals))
             ]
-            async with aclosing(together(answers)) as events:
+            async with aclosing(merged(answers)) as events:
                 async for choice, each in events:
                     if isinstance(each, Finished):
                         ended[choice] = each
@@ -770,10 +770,10 @@ async def _answer(
                 called = AnswerCall(
                     index=event.index, name=call.name, arguments=call.arguments
                 )
-                delta = Delta(text="", choice=choice, calls=(called,))
-                if not query.expects(delta):
+                calling = Delta(text="", choice=choice, calls=(called,))
+                if not query.expects(calling):
                     raise LocalModelFailedError(NOT_OFFERED)
-                yield delta
+                yield calling
             case Token():
                 if delta := _delta(event, query.settings.logprobs):
                     yield replace(delta, choice=choice, prompt_tokens=prompt_tokens)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.inference.streams import together
+from curtilage.inference.merged import merged
 
 
 class Played:
@@ -33,14 +33,14 @@ class Played:
 
 
 async def all_of(streams: Sequence[AsyncGenerator[str]]) -> list[tuple[int, str]]:
-    return [each async for each in together(streams)]
+    return [each async for each in merged(streams)]
 
 
 async def test_one_waits_for_no_other() -> None:
     gate = asyncio.Event()
     first, second = Played("a", gate, "b"), Played("c", "d")
     seen: list[tuple[int, str]] = []
-    async for each in together([first.stream(), second.stream()]):
+    async for each in merged([first.stream(), second.stream()]):
         seen.append(each)
         if each == (1, "d"):
             gate.set()
@@ -53,7 +53,7 @@ async def test_one_waits_for_no_other() -> None:
 async def test_closing_in_the_middle_closes_all(number: int) -> None:
     never = asyncio.Event()
     played = [Played("a", never) for _ in range(number)]
-    async with aclosing(together([each.stream() for each in played])) as events:
+    async with aclosing(merged([each.stream() for each in played])) as events:
         await anext(events)
     assert all(each.closed for each in played)
     assert len(asyncio.all_tasks()) == 1
@@ -73,7 +73,7 @@ async def test_cancelling_closes_all() -> None:
 async def test_an_error_comes_after_what_was_before_it_and_ends_the_others() -> None:
     others = Played("a", asyncio.Event())
     failing = Played("b", "c", ValueError("broken"))
-    events = together([others.stream(), failing.stream()])
+    events = merged([others.stream(), failing.stream()])
     assert [await anext(events) for _ in "abc"] == [(0, "a"), (1, "b"), (1, "c")]
     with pytest.raises(ValueError, match="broken"):
         await anext(events)
@@ -93,7 +93,7 @@ async def test_an_error_keeps_nothing() -> None:
 
     item = Item("content")
     alive = weakref.ref(item)
-    events = together([fails(item), Played().stream()])
+    events = merged([fails(item), Played().stream()])
     del item
     gc.collect()
     gc.disable()

@@ -8,7 +8,7 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 
 
-async def together(
+async def merged(
     streams: Sequence[AsyncGenerator[_Item]],
 ) -> AsyncGenerator[tuple[int, _Item]]:
     """Yield the items of all streams as they come, each with its stream's number.
