@@ -18,12 +18,14 @@ from typing import Final
 import psutil
 
 from benchmarks.report import Table
-from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.query import single_query
 from curtilage.client.detection.inspection import Inspector
 from curtilage.inference.default_model import find_default_model
 from curtilage.inference.native import FIRST_TOKENS, Context, Model, Row
 from curtilage.inference.settings import FlashAttention, KVType
-from curtilage.policy.document.load import load_profile
+from curtilage.policy.decision.classes import UNFINISHED
+from curtilage.policy.decision.findings import Finding
+from curtilage.policy.document.load import load_policy, profile_text
 
 KINDS: Final[tuple[tuple[KVType, FlashAttention], ...]] = (
     ("f16", "auto"),
@@ -148,7 +150,10 @@ def _sizes(model: Model) -> Table:
 
 
 def _texts() -> Table:
-    inspector = Inspector.start(load_profile("default"), spare=False)
+    # Time by the clock is what else runs here; processor time is what is measured.
+    text = profile_text("default")
+    patient = text.replace("deadline_wall_ms: 30000", "deadline_wall_ms: 600000")
+    inspector = Inspector.start(load_policy(patient), spare=False)
     rows: list[tuple[str | float, ...]] = []
     try:
         for chars in TEXTS:
@@ -182,15 +187,8 @@ def _timed(inspector: Inspector, text: str) -> tuple[float, float]:
         return float(times.user + times.system)
 
     before_s, began = used_s(), time.perf_counter()
-    inspection = inspector.inspect(_asking(text))
+    _findings(inspector, text)
     took_s = time.perf_counter() - began
-    unfinished = [
-        each.data_class
-        for each in inspection.findings
-        if each.data_class.startswith("uncertain.")
-    ]
-    if unfinished:
-        raise RuntimeError(f"not examined: {', '.join(unfinished)}")
     return used_s() - before_s, took_s
 
 
@@ -201,14 +199,17 @@ def _finds(inspector: Inspector, sentences: list[str], share: float) -> bool:
     place = whole.index(PLANTED)
     found = {
         each.data_class
-        for each in inspector.inspect(_asking(whole)).findings
+        for each in _findings(inspector, whole)
         if 0 <= each.start - place <= len(PLANTED)
     }
     return found >= {"identifier.direct.person", "identifier.direct.email"}
 
 
-def _asking(text: str) -> Query:
-    return Query(messages=(Message(role="user", content=text),))
+def _findings(inspector: Inspector, text: str) -> tuple[Finding, ...]:
+    findings = inspector.inspect(single_query(text)).findings
+    if unfinished := UNFINISHED.intersection(each.data_class for each in findings):
+        raise RuntimeError(f"not examined: {', '.join(unfinished)}")
+    return findings
 
 
 def prose(chars: int) -> list[str]:

@@ -304,13 +304,13 @@ class AnswererError(ClientError):
         retry_after_s: the delay before the next attempt, as the tier requested it (an
             enclave does so inside the seal); None if it did not, or if it is too long
             to wait for.
-        context_tokens: question and answer together, where a text that is too long
+        limit_tokens: question and answer together, where a text that is too long
             showed the limit; None: not known.
     """
 
     reason: FailureReason
     retry_after_s: int | None = None
-    context_tokens: int | None = None
+    limit_tokens: int | None = None
 
     def alone(self) -> Self:
         """Return the same failure without its traceback, for storing it.

@@ -365,7 +365,7 @@ def test_a_text_that_is_too_long_for_the_server_is_known_with_its_numbers(
 ) -> None:
     error = refusal_of(json.dumps(body).encode())
     assert error.reason is OnPremisesFailure.TOO_LONG
-    assert error.context_tokens == context
+    assert error.limit_tokens == context
     assert all(each in str(error) for each in words)
     assert error.code is None
 
@@ -384,4 +384,4 @@ def test_a_text_that_is_too_long_for_the_server_is_known_with_its_numbers(
 def test_another_refusal_has_no_other_reason(body: bytes) -> None:
     error = refusal_of(body)
     assert (error.reason, error.code) == (OnPremisesFailure.REFUSED, "400")
-    assert error.context_tokens is None
+    assert error.limit_tokens is None

@@ -511,7 +511,7 @@ async def test_a_text_beyond_the_servers_context_is_its_own_reason() -> None:
     async with on_premises_server(answer) as asked:
         error = await failure(asked)
     assert error.reason is OnPremisesFailure.TOO_LONG
-    assert error.context_tokens == 512
+    assert error.limit_tokens == 512
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_a_text_beyond_the_enclaves_context_is_its_own_reason(
     content = start + json.dumps(TOO_LONG).encode() + b"\n\n"
     error = refused_by(status, media_type, content)
     assert error.reason is EnclaveFailure.TOO_LONG
-    assert error.context_tokens == 8192
+    assert error.limit_tokens == 8192
     assert error.code is None
     assert all(str(each) in str(error) for each in NUMBERS.values())
 
@@ -258,7 +258,7 @@ def test_other_numbers_of_the_enclave_are_not_shown(number: object) -> None:
     given = {**TOO_LONG["error"], "context_tokens": number}
     error = refused_by(400, b"application/json", json.dumps({"error": given}).encode())
     assert error.reason is EnclaveFailure.TOO_LONG
-    assert error.context_tokens is None
+    assert error.limit_tokens is None
     assert "9000" not in str(error)
 
 

@@ -44,4 +44,4 @@ class TooLongForServerError(OnPremisesUnavailableError):
         said = [f"the {name} has {n} tokens" for name, n in numbers.items() if n]
         super().__init__(OnPremisesFailure.TOO_LONG, code=", ".join(said) or None)
         self.code = None  # the numbers are the asker's, and enter no record
-        self.context_tokens = context_tokens
+        self.limit_tokens = context_tokens

@@ -88,4 +88,4 @@ class TooLongForEnclaveError(EnclaveError):
             EnclaveFailure.TOO_LONG, code=f"{sizes} exceed {context_tokens}"
         )
         self.code = None  # the numbers are the asker's, and enter no record
-        self.context_tokens = context_tokens
+        self.limit_tokens = context_tokens

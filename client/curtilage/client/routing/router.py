@@ -719,8 +719,8 @@ class Following:
         now_ms = self._router.now_ms()
         # Its own word, which holds from the next query on; never more than the policy
         # states, which may keep long texts from a tier that could take them.
-        if isinstance(error, AnswererError) and error.context_tokens is not None:
-            self._health.learn_context(error.context_tokens)
+        if isinstance(error, AnswererError) and error.limit_tokens is not None:
+            self._health.learn_context(error.limit_tokens)
         # A failure such as a missing consent says nothing about the tier, and must not
         # open its breaker.
         if isinstance(error, AnswererError) and error.reason.counts_as is not None:
