@@ -52,6 +52,8 @@ CLIENT: Final = f"""{RELAY}
         between (default: $CURTILAGE_ON_PREMISES_KEY_FILE)
     --context-tokens N: context window of the local model (default:
         $CURTILAGE_CONTEXT_TOKENS, else 4096, or what it was trained for)
+    --models FILE: local models by name, and aliases (TOML; default: $CURTILAGE_MODELS);
+        --model may be one of these names
     --audit DIR: audit log, created with `curtilage audit init` (default:
         $CURTILAGE_AUDIT, else your own, created on first use); a query that cannot be
         recorded there is not sent"""

@@ -11,6 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from curtilage.client.errors import ConfigError
+from curtilage.client.local.models_file import (
+    LEAST_CONTEXT,
+    MOST_CONTEXT,
+    MOST_SEQUENCES,
+    ModelsFile,
+    read_models_file,
+)
 from curtilage.client.system.files import folder_digest, open_ordinary, read_text
 from curtilage.policy.document.checks import Complaint, Tree, as_written
 from curtilage.policy.document.exact_list import MAX_LIST_BYTES
@@ -31,8 +38,6 @@ from curtilage.policy.signing import (
 )
 
 MAX_POLICY_BYTES = 1024 * 1024
-LEAST_CONTEXT, MOST_CONTEXT = 256, 131_072  # tokens; as the enclave server's
-MOST_SEQUENCES = 64  # as the enclave server's
 
 SHIPPED_PROFILE = "default"
 SIGNATURE_SUFFIX = ".sig"
@@ -72,6 +77,7 @@ class ClientConfig:
         context_tokens: tokens of question and answer together; None: the default.
         sequences: how many queries the local model answers at a time; None: the
             default.
+        models: the local models by name, and aliases; None: there are none.
         currency: the required signature of the policy; None: none is
             required.
         audit: directory of an existing audit log, or None: the
@@ -89,6 +95,7 @@ class ClientConfig:
     model_sha256: str | None = None
     context_tokens: int | None = None
     sequences: int | None = None
+    models: ModelsFile | None = None
     currency: Currency | None = None
     audit: str | None = None
     on_premises_key_files: str | None = None
@@ -107,6 +114,7 @@ class Flags:
     model: str | None = None
     model_sha256: str | None = None
     context_tokens: int | None = None
+    models: str | None = None
     policy_key: str | None = None
     audit: str | None = None
     on_premises_key_file: str | None = None
@@ -121,18 +129,19 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     ``CURTILAGE_RELAY_CERTIFICATE``, ``CURTILAGE_RELAY_CERTIFICATE_KEY`` and
     ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
     ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``,
-    ``CURTILAGE_SEQUENCES``, ``CURTILAGE_AUDIT`` (a directory),
-    ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
+    ``CURTILAGE_SEQUENCES``, ``CURTILAGE_MODELS`` (a file), ``CURTILAGE_AUDIT`` (a
+    directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
 
     Raises:
-        ConfigError: the policy or the key file cannot be read, or context or sequences
-            are not a valid number.
+        ConfigError: the policy or the key file cannot be read, the file of models is
+            wrong, or context or sequences are not a valid number.
         PolicyError: the policy is wrong, or not usable on this machine; all
             problems, with lines.
     """
     path = flags.policy or environ.get("CURTILAGE_POLICY")
     policy, source = read_usable_policy(path)
     key = flags.policy_key or environ.get("CURTILAGE_POLICY_KEY")
+    models = flags.models or environ.get("CURTILAGE_MODELS")
 
     def access_file(flag: str | None, name: str) -> Path | None:
         said = flag or environ.get(f"CURTILAGE_RELAY_{name}")
@@ -152,6 +161,7 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
         context_tokens=_context_tokens(flags, environ),
         sequences=_sequences(environ),
+        models=read_models_file(Path(models)) if models else None,
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
         on_premises_key_files=(
