@@ -14,11 +14,11 @@ import pytest
 import yaml
 from deploy.image.rootfs import ENVIRONMENT
 
-from curtilage.client.detection.worker import FORGETTING
 from curtilage.enclave_server.config import parse_config as parse_enclave
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.relay.config import UnixAddress
 from curtilage.relay.config import parse_config as parse_relay
+from curtilage.sandbox.parent import FORGETTING
 
 ROOT = Path(__file__).resolve().parents[1]
 Tree = dict[str, object]

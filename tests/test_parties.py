@@ -86,9 +86,13 @@ def test_the_enclave_runs_without_policy_and_detectors() -> None:
     assert "curtilage.attest.verify" in modules  # its own bundle, one module
 
 
-@pytest.mark.parametrize("part", ["sandbox", "wire", "inference"])
+@pytest.mark.parametrize("part", ["sandbox", "wire"])
 def test_a_leaf_runs_from_its_folder_alone(part: str) -> None:
     loaded(f"curtilage.{part}", [part])
+
+
+def test_the_engine_runs_with_its_sandbox_alone() -> None:
+    loaded("curtilage.inference", ["inference", "sandbox"])
 
 
 def test_the_client_imports_without_the_extras() -> None:

@@ -24,12 +24,7 @@ from curtilage.client.detection.detectors import __main__ as detector_process
 from curtilage.client.detection.detectors.__main__ import serve
 from curtilage.client.detection.detectors.all import scanner_of
 from curtilage.client.detection.detectors.scanner import Scanner
-from curtilage.client.detection.pipe import (
-    READY,
-    encode_frame,
-    read_frame,
-    write_frame,
-)
+from curtilage.client.detection.pipe import READY
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import EnclaveError
 from curtilage.client.local.reasons import LocalModelError
@@ -39,6 +34,7 @@ from curtilage.client.session import Session
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy
+from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
 from curtilage.sandbox.wall import Wall
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns

@@ -1,7 +1,9 @@
 import asyncio
 import math
-import sys
-from collections.abc import AsyncGenerator, Mapping
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +17,14 @@ from curtilage.enclave_server.errors import (
     ChatError,
     ConfigError,
     ModelError,
+    ModelUnavailableError,
     PromptTooLongError,
 )
+from curtilage.enclave_server.errors import EngineCrashedError as EnclaveCrashedError
+from curtilage.enclave_server.errors import EngineHungError as EnclaveHungError
 from curtilage.enclave_server.model import (
     NICENESS,
+    WATCH,
     Model,
     open_model,
 )
@@ -36,17 +42,27 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     Piece,
 )
 from curtilage.enclave_server.ohttp.tools import ChatCall, ChatFormat, ChatTool
+from curtilage.enclave_server.telemetry import Reason
 from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
 from curtilage.inference.errors import (
     ContextTooLongError,
     EngineBusyError,
     EngineClosedError,
+    EngineCrashedError,
     EngineFailedError,
+    EngineHungError,
+    EngineMemoryError,
+    EngineMissingError,
+    EngineRestartingError,
+    InferenceError,
+    ModelDigestError,
     ModelFileError,
     RequestError,
     SchemaError,
     TemplateError,
 )
+from curtilage.inference.process.codec import Plan
+from curtilage.inference.process.parent import EngineProcess, Watch
 from curtilage.inference.protocol import (
     Called,
     CancelToken,
@@ -60,8 +76,12 @@ from curtilage.inference.protocol import (
     ToolCall,
 )
 from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage.inference.settings import DEFAULTS
+from curtilage.sandbox.wall import Layer, Wall
 from curtilage.wire.shaping import PADDED, UNPADDED
+from support.byte_model import make_byte_model, sha256_of
 from support.enclave_deployment import make_world
+from support.engine_processes import engines
 
 CHAT = ChatCompletionRequest(
     messages=(ChatMessage(role="user", content="canary-9", name="ann"),),
@@ -142,6 +162,11 @@ async def test_probability_of_zero_has_a_number() -> None:
         (TemplateError("x"), ChatError),
         (EngineClosedError("x"), ModelError),
         (EngineFailedError("x"), ModelError),
+        (EngineCrashedError(-9), EnclaveCrashedError),
+        (EngineHungError(), EnclaveHungError),
+        (EngineRestartingError(), BusyError),
+        (ModelFileError("x"), ModelUnavailableError),
+        (EngineMemoryError(1), ModelUnavailableError),
     ],
 )
 async def test_faults_become_ours(fault: Exception, expected: type[Exception]) -> None:
@@ -174,18 +199,64 @@ def embedded(sha256: str = "") -> ModelChoice:
     )
 
 
-async def test_missing_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def starting(
+    monkeypatch: pytest.MonkeyPatch, fault: InferenceError | None
+) -> list[Plan]:
+    """Replace the process by a scripted engine; return the plans that it gets."""
+    plans: list[Plan] = []
+
+    class Scripted(ScriptedEngine):
+        is_running = fault is None
+
+        def __init__(self, plan: Plan, *, watch: Watch) -> None:
+            assert watch is WATCH
+            plans.append(plan)
+            super().__init__(start_fault=fault)
+
+    monkeypatch.setattr(model_module, "EngineProcess", Scripted)
+    return plans
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "words"),
+    [
+        (EngineMissingError("llama_cpp"), ModelError, "'llm'"),
+        (ModelFileError("not there"), ModelError, "cannot be loaded: not there"),
+        (EngineCrashedError(-9), ModelError, "signal 9"),
+        (
+            ModelDigestError(expected="11", found="22"),
+            ConfigError,
+            r"^model\.sha256: .* not 11$",
+        ),
+    ],
+)
+async def test_why_it_cannot_start_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: InferenceError,
+    expected: type[Exception],
+    words: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "curtilage.inference.engine", None)
-    with pytest.raises(ModelError, match="'llm'"):
-        await open_model(choosing(tmp_path, embedded()))
+    starting(monkeypatch, fault)
+    with pytest.raises(expected, match=words) as caught:
+        await open_model(choosing(tmp_path, replace(embedded(), path=tmp_path / "m")))
+    assert type(caught.value) is expected
 
 
 async def test_other_digest_than_the_defaults_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp")
     with pytest.raises(ConfigError, match=r"^model\.sha256: .* default's$"):
         await open_model(choosing(tmp_path, embedded("11" * 32)))
+
+
+async def test_an_absent_default_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent() -> Path:
+        raise ModelFileError("not installed")
+
+    monkeypatch.setattr(model_module, "find_default_model", absent)
+    with pytest.raises(ModelError, match="not installed"):
+        await open_model(choosing(tmp_path, embedded()))
 
 
 async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
@@ -197,6 +268,7 @@ async def test_file_with_another_digest_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=rf"^model\.sha256: .* not {choice.sha256}$"):
         await open_model(choosing(tmp_path, choice))
+    assert not engines()
 
 
 @pytest.mark.parametrize(
@@ -209,21 +281,105 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
     threads: int,
     expected: int,
 ) -> None:
-    native = pytest.importorskip("curtilage.inference.engine")
-    asked: list[Mapping[str, object]] = []
-
-    def engine(_file: object, **settings: object) -> ScriptedEngine:
-        asked.append(settings)
-        return ScriptedEngine()
-
-    monkeypatch.setattr(native, "LlamaCppEngine", engine)
-    monkeypatch.setattr(native, "available_cpus", lambda: cpus)
-    monkeypatch.setattr(model_module, "open_default_model", lambda: None)
+    plans = starting(monkeypatch, None)
+    monkeypatch.setattr(model_module, "available_cpus", lambda: cpus)
+    monkeypatch.setattr(model_module, "find_default_model", lambda: tmp_path / "m")
     choice = replace(embedded(), threads=threads, sequences=3)
     await (await open_model(choosing(tmp_path, choice))).close()
-    (settings,) = asked
-    assert (settings["threads"], settings["niceness"]) == (expected, NICENESS)
-    assert settings["sequences"] == 3
+    (plan,) = plans
+    assert (plan.sha256, plan.model) == (DEFAULT_SHA256, f"{tmp_path}/m")
+    settings = plan.settings
+    assert (settings.threads, settings.niceness) == (expected, NICENESS)
+    assert settings.sequences == 3
+
+
+Said = list[tuple[Reason, str] | None]
+
+
+@asynccontextmanager
+async def lost_and_found(
+    path: Path, folder: Path
+) -> AsyncGenerator[tuple[Model, Said]]:
+    choice = ModelChoice(
+        path=path, sha256=sha256_of(path), context_tokens=256, threads=1, sequences=1
+    )
+    model = await open_model(choosing(folder, choice))
+    assert isinstance(model, Model)
+    said: Said = []
+    model.report_to(lambda: said.append(None), lambda *why: said.append(why))
+    try:
+        yield model, said
+    finally:
+        await model.close()
+
+
+def kill_it() -> None:
+    (pid,) = engines()
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_lost_engine_is_reported_and_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    path = make_byte_model(tmp_path / "m.gguf")
+    async with lost_and_found(path, tmp_path) as (model, said):
+        assert not model.failing
+        answer = model.answer(replace(CHAT, max_tokens=100))
+        assert isinstance(await anext(answer), Begun)
+        kill_it()
+        with pytest.raises(EnclaveCrashedError):
+            async for _ in answer:
+                pass
+        assert model.failing is Reason.ENGINE_CRASHED
+        # Until another one answers, whoever asks is told to come later, at once.
+        with pytest.raises(BusyError):
+            await anext(model.answer(CHAT))
+        while model.failing:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+        assert model.sha256 == sha256_of(path)
+        assert [each async for each in model.answer(replace(CHAT, max_tokens=1))]
+        why = "the engine's process ended (signal 9)"
+        assert said == [(Reason.ENGINE_CRASHED, why), None]
+    assert not engines()
+
+
+@pytest.mark.parametrize("what", ["gone", "another"])
+async def test_a_model_that_cannot_be_loaded_again_is_said(
+    tmp_path: Path, what: str
+) -> None:
+    pytest.importorskip("llama_cpp")
+    path = make_byte_model(tmp_path / "m.gguf")
+    async with lost_and_found(path, tmp_path) as (model, said):
+        digest = model.sha256
+        if what == "gone":
+            path.unlink()
+        else:
+            make_byte_model(path, layers=1)
+        kill_it()
+        while model.failing is not Reason.MODEL_UNAVAILABLE:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+        with pytest.raises(ModelUnavailableError):
+            await anext(model.answer(CHAT))
+        # What the evidence names never changes.
+        assert model.sha256 == digest
+        assert None not in said
+
+
+@pytest.mark.parametrize(
+    ("wall", "gaps"),
+    [
+        (Wall(standing=frozenset(Layer)), ""),
+        (
+            Wall(standing=frozenset({Layer.SECCOMP}), missing=("seccomp: no",)),
+            "look up paths on every mounted file system (seccomp: no)",
+        ),
+        (None, ""),
+    ],
+)
+async def test_a_wall_with_gaps_is_said(wall: Wall | None, gaps: str) -> None:
+    engine = EngineProcess(Plan(model="m", sha256="", model_id="", settings=DEFAULTS))
+    engine._wall = wall
+    assert Model(engine).gaps == gaps
+    assert not Model(ScriptedEngine()).gaps
 
 
 @pytest.mark.model

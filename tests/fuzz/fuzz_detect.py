@@ -8,9 +8,9 @@ from fuzz.common import Harness
 
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import scan
-from curtilage.client.detection.pipe import read_frame
 from curtilage.client.detection.spans import GarbageError, parse_findings
 from curtilage.policy.decision.findings import Where
+from curtilage.sandbox.pipe import read_frame
 
 PLACE: Final = Where(message=0, role="user", json_path="content")
 

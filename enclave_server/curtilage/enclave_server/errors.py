@@ -11,6 +11,9 @@ token or key material.
     ├── BundleError         our own bundle does not verify; nothing is served
     ├── ModelError          no model can answer here
     │   ├── BusyError       the queue is full; a later request may succeed
+    │   ├── EngineCrashedError  the engine's process ended during the answer
+    │   ├── EngineHungError     it made no progress and was ended
+    │   ├── ModelUnavailableError  it cannot be loaded again, for now
     │   └── PromptTooLongError  the prompt and its answer exceed the context
     └── ChatError           the request inside the encapsulation is refused
 """
@@ -62,6 +65,18 @@ class ModelError(EnclaveError):
 
 class BusyError(ModelError):
     """Too many requests are waiting."""
+
+
+class EngineCrashedError(ModelError):
+    """The engine's process ended during the answer; another one is started."""
+
+
+class EngineHungError(ModelError):
+    """The engine's process made no progress and was ended; another one is started."""
+
+
+class ModelUnavailableError(ModelError):
+    """The model's file cannot be loaded again; that is tried at intervals."""
 
 
 class PromptTooLongError(ModelError):

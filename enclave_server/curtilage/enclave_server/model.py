@@ -4,19 +4,21 @@ Translates requests, answers and errors between the two interfaces; no text of e
 side is stored, logged or put into an exception.
 """
 
-import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
 
-from curtilage.enclave_server.config import EnclaveConfig, ModelChoice
+from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
     ConfigError,
+    EngineCrashedError,
+    EngineHungError,
     ModelError,
+    ModelUnavailableError,
     PromptTooLongError,
 )
 from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
@@ -30,21 +32,28 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     Piece,
 )
 from curtilage.enclave_server.ohttp.tools import ChatFormat, ChatTool
+from curtilage.enclave_server.telemetry import Reason
 from curtilage.inference.default_model import (
     DEFAULT_MODEL_ID,
     DEFAULT_SHA256,
-    open_default_model,
+    find_default_model,
 )
 from curtilage.inference.errors import (
     ContextTooLongError,
     EngineBusyError,
+    EngineMemoryError,
+    EngineMissingError,
     InferenceError,
     ModelDigestError,
+    ModelFileError,
     RequestError,
     SchemaError,
     TemplateError,
 )
-from curtilage.inference.modelfile import VerifiedModel, verify_model_file
+from curtilage.inference.errors import EngineCrashedError as EngineCrashed
+from curtilage.inference.errors import EngineHungError as EngineHung
+from curtilage.inference.process.codec import Plan
+from curtilage.inference.process.parent import EngineProcess, Watch
 from curtilage.inference.protocol import (
     Called,
     ChatMessage,
@@ -63,12 +72,15 @@ from curtilage.inference.protocol import (
     ToolChoice,
 )
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.settings import EngineSettings
+from curtilage.inference.settings import EngineSettings, available_cpus
 from curtilage.wire.shaping import Shape, TransportParameters
 
 NICENESS: Final = 19
 """Niceness of the engine's threads. Frames are sent on their ticks in any case; if the
 model delayed them, the delays would disclose when it works."""
+WATCH: Final = Watch(patience_s=0.0)
+"""While the engine's process is started again, requests are refused as busy at once:
+the client may ask another enclave."""
 
 
 class ServedModel(Protocol):
@@ -84,8 +96,24 @@ class ServedModel(Protocol):
         """The digest of the model file, hex; empty where none is claimed."""
         ...
 
+    @property
+    def gaps(self) -> str:
+        """What the kernel does not keep our engine from doing, and why; or empty."""
+        ...
+
+    @property
+    def failing(self) -> Reason | None:
+        """Why no engine answers at the moment, or None."""
+        ...
+
     def keep_to(self, transport: TransportParameters) -> None:
         """Refuse requests that would wait too long for answers of this shape."""
+        ...
+
+    def report_to(
+        self, loaded: Callable[[], object], failed: Callable[[Reason, str], object]
+    ) -> None:
+        """Call back when the engine is lost, and when another one has taken over."""
         ...
 
     def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
@@ -103,6 +131,7 @@ class Model:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._patience_s = math.inf
+        self._failing: Reason | None = None
 
     @property
     def name(self) -> str:
@@ -113,6 +142,39 @@ class Model:
     def sha256(self) -> str:
         """The digest of the model file, hex; what the release must list."""
         return self._engine.info.model_sha256
+
+    @property
+    def gaps(self) -> str:
+        """What no layer of the wall prevents the engine from, and why; may be empty."""
+        wall = self._engine.wall if isinstance(self._engine, EngineProcess) else None
+        if wall is None or not wall.gaps:
+            return ""
+        return f"{', '.join(wall.gaps)} ({'; '.join(wall.missing)})"
+
+    @property
+    def failing(self) -> Reason | None:
+        """Why no engine answers at the moment, or None."""
+        return self._failing
+
+    def report_to(
+        self, loaded: Callable[[], object], failed: Callable[[Reason, str], object]
+    ) -> None:
+        """Call back when the engine is lost, and when another one has taken over.
+
+        Args:
+            loaded: called when another one answers.
+            failed: called with the reason, and with details without content.
+        """
+
+        def changed(problem: InferenceError | None) -> None:
+            self._failing = None if problem is None else _reason(problem)
+            if self._failing is None:
+                loaded()
+            else:
+                failed(self._failing, str(problem))
+
+        if isinstance(self._engine, EngineProcess):
+            self._engine.changed = changed
 
     def keep_to(self, transport: TransportParameters) -> None:
         """Refuse requests that would wait for half of the longest answer's time.
@@ -183,45 +245,57 @@ async def open_model(config: EnclaveConfig) -> ServedModel:
             await peer.close()
             raise
         return peer
+    engine = EngineProcess(_plan(config), watch=WATCH)
     try:
-        # Imported late, so that everything else works without the library.
-        from curtilage.inference.engine import (  # noqa: PLC0415
-            LlamaCppEngine,
-            available_cpus,
-        )
-    except ImportError:
-        raise ModelError("the extra 'llm' is not installed") from None
-    choice = config.model
-    try:
-        engine = LlamaCppEngine(
-            await asyncio.to_thread(_open_file, choice),
-            model_id=DEFAULT_MODEL_ID if choice.path is None else choice.path.stem,
-            settings=EngineSettings(
-                context_tokens=choice.context_tokens,
-                # One CPU is left to the sender of frames; see NICENESS.
-                threads=min(choice.threads, max(1, available_cpus() - 1)),
-                max_queued=config.limits.max_queue,
-                sequences=choice.sequences,
-                niceness=NICENESS,
-            ),
-        )
         await engine.start()
+    except ModelDigestError as error:
+        raise ConfigError(f"model.sha256: {error}") from None
+    except EngineMissingError:
+        raise ModelError("the extra 'llm' is not installed") from None
     except InferenceError as error:
         raise ModelError(f"the model cannot be loaded: {error}") from None
+    finally:
+        # Whoever gives up while it loads leaves no process behind.
+        if not engine.is_running:
+            await engine.close()
     return Model(engine)
 
 
-def _open_file(choice: ModelChoice) -> VerifiedModel:
-    try:
-        if choice.path is not None:
-            return verify_model_file(choice.path, choice.sha256)
-    except ModelDigestError as error:
-        raise ConfigError(f"model.sha256: {error}") from None
-    # The embedded model needs no digest in the configuration, as its own is part of the
-    # code; a digest that is configured must be equal.
-    if choice.sha256 not in {"", DEFAULT_SHA256}:
-        raise ConfigError("model.sha256: not the embedded default's")
-    return open_default_model()
+def _plan(config: EnclaveConfig) -> Plan:
+    choice = config.model
+    path, sha256 = choice.path, choice.sha256
+    if path is None:
+        # The embedded model needs no digest in the configuration, as its own is part of
+        # the code; a digest that is configured must be equal.
+        if sha256 not in {"", DEFAULT_SHA256}:
+            raise ConfigError("model.sha256: not the embedded default's")
+        try:
+            path, sha256 = find_default_model(), DEFAULT_SHA256
+        except ModelFileError as error:
+            raise ModelError(f"the model cannot be loaded: {error}") from None
+    return Plan(
+        model=str(path.absolute()),
+        sha256=sha256,
+        model_id=DEFAULT_MODEL_ID if choice.path is None else path.stem,
+        settings=EngineSettings(
+            context_tokens=choice.context_tokens,
+            # One CPU is left to the sender of frames; see NICENESS.
+            threads=min(choice.threads, max(1, available_cpus() - 1)),
+            max_queued=config.limits.max_queue,
+            sequences=choice.sequences,
+            niceness=NICENESS,
+        ),
+    )
+
+
+def _reason(problem: InferenceError) -> Reason:
+    match problem:
+        case EngineCrashed():
+            return Reason.ENGINE_CRASHED
+        case EngineHung():
+            return Reason.ENGINE_HUNG
+        case _:
+            return Reason.MODEL_UNAVAILABLE
 
 
 def _request(chat: ChatCompletionRequest, choice: int) -> GenerateRequest:
@@ -335,8 +409,16 @@ def _joined(ended: list[Ending]) -> Ending:
     )
 
 
-def _ours(error: InferenceError) -> ModelError | ChatError:
+def _ours(  # noqa: PLR0911 - one error each
+    error: InferenceError,
+) -> ModelError | ChatError:
     match error:
+        case EngineCrashed():
+            return EngineCrashedError(str(error))
+        case EngineHung():
+            return EngineHungError(str(error))
+        case ModelFileError() | EngineMemoryError():
+            return ModelUnavailableError(str(error))
         case EngineBusyError():
             return BusyError("too many requests are waiting")
         case ContextTooLongError():

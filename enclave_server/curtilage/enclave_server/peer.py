@@ -39,6 +39,7 @@ from curtilage.enclave_server.ohttp.tools import (
     ChatFormat,
     ChatTool,
 )
+from curtilage.enclave_server.telemetry import Reason
 from curtilage.wire.shaping import TransportParameters
 
 START_S: Final = 1800.0
@@ -89,6 +90,20 @@ class PeerModel:
     def sha256(self) -> str:
         """Empty: another program loaded the weights, so no digest is claimed."""
         return ""
+
+    @property
+    def gaps(self) -> str:
+        """Empty: another program runs the engine."""
+        return ""
+
+    @property
+    def failing(self) -> None:
+        """None: whether that program answers is not watched."""
+
+    def report_to(
+        self, loaded: Callable[[], object], failed: Callable[[Reason, str], object]
+    ) -> None:
+        """Do nothing: another program runs the engine."""
 
     def keep_to(self, transport: TransportParameters) -> None:
         """Do nothing: how long a request will wait there is not known here."""

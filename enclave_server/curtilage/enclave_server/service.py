@@ -151,6 +151,10 @@ async def running(
         held = keeper.require()
         model.keep_to(held.verified.transport)
         warn_if_unprotected(held, surroundings.notice)
+        if model.gaps:
+            surroundings.notice(
+                f"NO WALL: the kernel does not forbid the engine to {model.gaps}"
+            )
         server = EnclaveServer(
             RequestContext(
                 keys=keys,
@@ -167,6 +171,7 @@ async def running(
                 transport=held.verified.transport,
                 clock=surroundings.clock,
                 challenges=challenger,
+                failing=lambda: model.failing,
                 sweep=gc.collect,
             )
         )
@@ -183,6 +188,7 @@ async def running(
             later=loop.call_later,
         )
         log.loaded()
+        model.report_to(log.loaded, log.unloaded)
         log.refreshed(held.verified.expires_at)
         renewing = asyncio.create_task(
             keeper.run(

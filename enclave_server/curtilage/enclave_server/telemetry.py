@@ -96,23 +96,29 @@ class Reason(StrEnum):
 
     NOT_RENEWED = "evidence_not_renewed"
     EXPIRED = "evidence_expired"
+    ENGINE_CRASHED = "engine_crashed"
+    ENGINE_HUNG = "engine_hung"
+    MODEL_UNAVAILABLE = "model_unavailable"
 
 
 WORDS: Final[Mapping[Reason | State, str]] = {
     Reason.NOT_RENEWED: "new evidence is not available; the served one is still valid",
     Reason.EXPIRED: "the evidence has expired: no requests are accepted",
+    Reason.ENGINE_CRASHED: "the engine's process ended and is started again",
+    Reason.ENGINE_HUNG: "the engine's process hung and is started again",
+    Reason.MODEL_UNAVAILABLE: "the model cannot be loaded again; tried at intervals",
     State.LOADED: "the model is loaded",
     State.REFRESHED: "new evidence is served",
 }
 
 
 HOLD_S: Final = 30.0
-"""The shortest time between two lines about the evidence."""
+"""The shortest time between two lines about one part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Evidence:
-    """The state of the evidence; a different ``why`` is not a different state."""
+class _Known:
+    """The state of a part; a different ``why`` is not a different state."""
 
     state: State
     reason: Reason | None = None
@@ -120,11 +126,21 @@ class _Evidence:
     why: str = field(default="", compare=False)
 
 
+@dataclass(slots=True)
+class _Told:
+    """What is known of one part, and what was written."""
+
+    now: _Known | None = None
+    written: _Known | None = None
+    written_s: float = -HOLD_S
+    waiting: bool = False
+
+
 class StateLog:
     """Writes one line for each change of state; never about a request.
 
-    Evidence that flaps gets a line every ``HOLD_S`` at most; when that time is over,
-    the current state is written if it differs from the last one written.
+    A part that flaps gets a line every ``HOLD_S`` at most; when that time is over, the
+    current state is written if it differs from the last one written.
 
     Args:
         form: the format of a line.
@@ -148,41 +164,43 @@ class StateLog:
         self._clock = clock
         self._monotonic = monotonic
         self._later = later
-        self._now: _Evidence | None = None
-        self._written: _Evidence | None = None
-        self._written_s: float | None = None
-        self._waiting = False
+        self._told = {part: _Told() for part in Part}
 
     def loaded(self) -> None:
-        """Write that the model is loaded."""
-        self._line(Part.MODEL, State.LOADED)
+        """Record that the model is loaded, and answers."""
+        self._note(Part.MODEL, _Known(state=State.LOADED))
+
+    def unloaded(self, reason: Reason, why: str) -> None:
+        """Record that no model answers, and why."""
+        known = _Known(state=State.FAILING, reason=reason, why=why)
+        self._note(Part.MODEL, known)
 
     def refreshed(self, until: datetime) -> None:
         """Record that new evidence is served; happens once per renewal interval."""
-        self._note(_Evidence(state=State.REFRESHED, until=until))
+        self._note(Part.EVIDENCE, _Known(state=State.REFRESHED, until=until))
 
     def failed(self, reason: Reason, why: str) -> None:
         """Record what is wrong with the evidence, and why; written once."""
         state = State.FAILING if reason is Reason.EXPIRED else State.DEGRADED
-        self._note(_Evidence(state=state, reason=reason, why=why))
+        self._note(Part.EVIDENCE, _Known(state=state, reason=reason, why=why))
 
-    def _note(self, evidence: _Evidence) -> None:
-        self._now = evidence
-        if not self._waiting:
-            self._report()
+    def _note(self, part: Part, known: _Known) -> None:
+        self._told[part].now = known
+        if not self._told[part].waiting:
+            self._report(part)
 
-    def _report(self) -> None:
-        now, now_s = self._now, self._monotonic()
-        self._waiting = False
-        if now is None or now == self._written:
+    def _report(self, part: Part) -> None:
+        told, now_s = self._told[part], self._monotonic()
+        now, told.waiting = told.now, False
+        if now is None or now == told.written:
             return
-        wait_s = 0.0 if self._written_s is None else self._written_s + HOLD_S - now_s
+        wait_s = 0.0 if told.written is None else told.written_s + HOLD_S - now_s
         if wait_s > 0:
-            self._waiting = True
-            self._later(wait_s, self._report)
+            told.waiting = True
+            self._later(wait_s, lambda: self._report(part))
             return
-        self._written, self._written_s = now, now_s
-        self._line(Part.EVIDENCE, now.state, now.reason, now.until, now.why)
+        told.written, told.written_s = now, now_s
+        self._line(part, now.state, now.reason, now.until, now.why)
 
     def _line(
         self,

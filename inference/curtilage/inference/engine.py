@@ -1,4 +1,4 @@
-"""The engine: one thread that owns the model, and its asyncio interface.
+"""The engine: one thread that owns the model, with callbacks, or with asyncio.
 
 Several requests are answered at a time, each in a sequence of its own; ``batch`` plans
 the steps. If more wait than there are sequences, an answer that has been written for a
@@ -58,7 +58,7 @@ from curtilage.inference.protocol import (
     Started,
     Usage,
 )
-from curtilage.inference.settings import DEFAULTS, EngineSettings
+from curtilage.inference.settings import DEFAULTS, EngineSettings, available_cpus
 from curtilage.inference.structured import form_of
 from curtilage.inference.templates import ChatTemplate
 
@@ -73,8 +73,8 @@ PAUSE_S: Final = 0.35
 RENEW_S: Final = 10.0
 """How long the library's own buffers may hold something of an answer that has ended
 while others continue; then the context is replaced under them."""
-MAX_THREADS: Final = 16
-"""Decoding is bound by memory; more threads than this only wait."""
+
+Deliver = Callable[[Event | InferenceError], bool]
 
 _NEVER_RAN: Final = Done(
     usage=Usage(prompt_tokens=0, completion_tokens=0), finish="cancelled"
@@ -83,27 +83,23 @@ _NEVER_RAN: Final = Done(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Job:
-    """One request in progress, shared by the caller's loop and the owner thread."""
+    """One request in progress, shared by its caller and the owner thread."""
 
     request: GenerateRequest = field(repr=False)
     token: CancelToken
-    loop: asyncio.AbstractEventLoop
-    out: "asyncio.Queue[Event | InferenceError]" = field(repr=False)
+    deliver: Deliver = field(repr=False)
     abandoned: threading.Event = field(default_factory=threading.Event)
     ticket: int = -1
     sequence: int = -1
     answer: Answer | None = field(default=None, repr=False)
     turn: "_Turn | None" = None
 
+    def post(self, item: Event | InferenceError) -> None:
+        if not self.deliver(item):
+            self.abandoned.set()
+
     def cancelled(self) -> bool:
         return self.abandoned.is_set() or self.token.cancelled
-
-    def post(self, item: Event | InferenceError) -> None:
-        try:
-            self.loop.call_soon_threadsafe(self.out.put_nowait, item)
-        except RuntimeError:
-            # The caller's loop is closed.
-            self.abandoned.set()
 
     def cost(self) -> int:
         """Return approximately the work of its first turn."""
@@ -192,6 +188,7 @@ class LlamaCppEngine:
         self._leaving: list[_Leaving] = []
         self._stale_since: float | None = None
         self._running = 0
+        self._steps = 0
         self._closing = False
         self._failed = False
         self._ready: Future[EngineInfo] = Future()
@@ -206,6 +203,15 @@ class LlamaCppEngine:
 
     async def start(self) -> None:
         """Load the model and check the machine; see the Protocol."""
+        # Shielded: a caller that gives up does not stop the loading.
+        await asyncio.shield(asyncio.wrap_future(self.begin()))
+
+    def begin(self) -> Future[EngineInfo]:
+        """Begin to load the model; the future raises as ``start``.
+
+        Raises:
+            EngineClosedError: the engine was closed.
+        """
         with self._changed:
             if self._closing:
                 raise EngineClosedError("the engine was closed")
@@ -214,25 +220,26 @@ class LlamaCppEngine:
                     target=self._own, name="curtilage-engine", daemon=True
                 )
                 self._thread.start()
-        # Shielded: a caller that gives up does not stop the loading.
-        await asyncio.shield(asyncio.wrap_future(self._ready))
+        return self._ready
 
     async def generate(
         self, request: GenerateRequest, *, cancel: CancelToken | None = None
     ) -> AsyncGenerator[Event]:
         """Answer; see the Protocol."""
-        job = _Job(
-            request=request,
-            token=cancel or CancelToken(),
-            loop=asyncio.get_running_loop(),
-            out=asyncio.Queue(),
-        )
-        self._enqueue(job)
-        withdraw = partial(self._withdraw, job)
-        job.token.subscribe(withdraw)
+        loop = asyncio.get_running_loop()
+        out: asyncio.Queue[Event | InferenceError] = asyncio.Queue()
+
+        def deliver(item: Event | InferenceError) -> bool:
+            try:
+                loop.call_soon_threadsafe(out.put_nowait, item)
+            except RuntimeError:
+                return False  # the caller's loop is closed
+            return True
+
+        leave = self.submit(request, deliver, cancel or CancelToken())
         try:
             while True:
-                item = await job.out.get()
+                item = await out.get()
                 if isinstance(item, InferenceError):
                     try:
                         raise item
@@ -243,10 +250,50 @@ class LlamaCppEngine:
                 if isinstance(item, Done):
                     return
         finally:
+            leave()
+
+    def submit(
+        self,
+        request: GenerateRequest,
+        deliver: Deliver,
+        token: CancelToken,
+    ) -> Callable[[], None]:
+        """Queue a request; return what its caller must call at its end, or before.
+
+        Args:
+            request: the request.
+            deliver: takes each event, and at the end ``Done`` or the error; returns
+                whether anyone still waits for more. Called by any thread, mostly the
+                engine's, which waits for it.
+            token: cancels; the end is reported.
+
+        Raises:
+            EngineBusyError: too many requests are waiting.
+            EngineClosedError: the engine is not running.
+            EngineFailedError: the engine failed earlier.
+        """
+        job = _Job(request=request, token=token, deliver=deliver)
+        self._enqueue(job)
+        withdraw = partial(self._withdraw, job)
+        token.subscribe(withdraw)
+
+        def leave() -> None:
             # Else job, token and callback form a cycle, with the request.
-            job.token.unsubscribe(withdraw)
+            token.unsubscribe(withdraw)
             job.abandoned.set()
             self._withdraw(job)
+
+        return leave
+
+    @property
+    def steps(self) -> int:
+        """How many steps the owner thread has completed: the sign that it lives."""
+        return self._steps
+
+    @property
+    def usual_turn_s(self) -> float:
+        """How long recent turns took, in seconds."""
+        return self._usual_turn_s
 
     def load(self) -> Load:
         """Return how busy the engine is now."""
@@ -262,13 +309,20 @@ class LlamaCppEngine:
                 wait_s=ahead * self._usual_turn_s / sequences,
             )
 
+    def wait(self) -> None:
+        """Wait until the engine has stopped: it was closed, or nothing works any more.
+
+        Every caller was told by then.
+        """
+        if self._thread is not None:
+            self._thread.join()
+
     async def close(self) -> None:
         """Stop, end every stream, free the model; see the Protocol."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self.wait)
         for file in self._files:
             file.close()
 
@@ -389,6 +443,7 @@ class LlamaCppEngine:
 
     def _serve(self, loaded: Loaded) -> None:
         while self._has_work():
+            self._steps += 1
             try:
                 self._advance(loaded)
             except Exception as problem:  # noqa: BLE001 - every waiter must hear
@@ -686,13 +741,6 @@ class LlamaCppEngine:
                 self._end(job, reason)
             job.post(type(reason)(*reason.args))
         self._leaving.clear()
-
-
-def available_cpus() -> int:
-    """Return how many CPUs this process may use, at most ``MAX_THREADS``."""
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), MAX_THREADS)
-    return min(os.cpu_count() or 1, MAX_THREADS)
 
 
 def _refuse_split(model: Model) -> None:

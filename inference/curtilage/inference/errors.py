@@ -9,10 +9,14 @@
     ├── ModelFileError        the model file is missing, changed or unusable
     │   └── ModelDigestError      its digest is not the given one
     ├── TemplateError         the model's chat template cannot render this
+    ├── EngineMissingError    a library of the engine is not installed
     ├── EngineBusyError       the queue is full; a later request may succeed
+    │   └── EngineRestartingError   its process is being started again
     ├── EngineClosedError     the engine was not started, or was closed
     ├── EngineFailedError     the library failed; this request is lost
     │   ├── EngineMemoryError     there is too little memory to answer anything
+    │   ├── EngineCrashedError    its process ended; a new one is started
+    │   ├── EngineHungError       its process did nothing any more; likewise
     │   └── NativeError           a failed call, and its return code
     └── WrongThreadError      a call from a thread that does not own the model
 
@@ -92,8 +96,27 @@ class TemplateError(InferenceError):
     """The model's chat template is missing, unsafe or refuses the turns."""
 
 
+class EngineMissingError(InferenceError):
+    """A library of the engine is not installed.
+
+    Attributes:
+        name: the library's.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
 class EngineBusyError(InferenceError):
     """Too many requests are waiting."""
+
+
+class EngineRestartingError(EngineBusyError):
+    """The engine's process ended and is being started again."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine is being started again")
 
 
 class EngineClosedError(InferenceError):
@@ -116,6 +139,28 @@ class EngineMemoryError(EngineFailedError):
             f"there is too little memory for a context of {context_tokens} tokens"
         )
         self.context_tokens = context_tokens
+
+
+class EngineCrashedError(EngineFailedError):
+    """The engine's process ended while it worked on this request.
+
+    Attributes:
+        status: its exit status; negative: the number of the signal that ended it. The
+            kernel ends a process with 9 (SIGKILL) when memory runs out, and llama.cpp
+            its own with 6 (SIGABRT).
+    """
+
+    def __init__(self, status: int) -> None:
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        super().__init__(f"the engine's process ended ({how})")
+        self.status = status
+
+
+class EngineHungError(EngineFailedError):
+    """The engine's process made no progress and was ended."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine's process made no progress and was ended")
 
 
 class NativeError(EngineFailedError):

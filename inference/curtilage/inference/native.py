@@ -5,7 +5,7 @@ reuses one user's prefix for the next, is not thread-safe and puts prompts into 
 exceptions. Importing this module
 
 1. sets what the thread runtime and ggml read when they load,
-2. loads the library, without the disk cache that its package brings, and checks
+2. loads the library, without the rest of its package, and checks
    version and every symbol used here,
 3. drops everything the library would log.
 
@@ -34,17 +34,19 @@ for _name, _value in (
 ):
     os.environ.setdefault(_name, _value)
 
-# The package imports ``diskcache`` for a cache that is not used here. It unpickles what
-# it finds in a folder (CVE-2025-69872), so an empty module replaces it while the
-# package loads; an application that uses it gets the real one afterwards.
-_cache = sys.modules.get("diskcache")  # noqa: TID251 - a door
-sys.modules["diskcache"] = ModuleType("diskcache")  # noqa: TID251 - a door
+# The package imports its ``Llama`` class and 80 modules that only that class needs. One
+# is ``diskcache``, which unpickles what it finds in a folder (CVE-2025-69872); another
+# opens a file for writing, which the engine's own process may not. So an empty module
+# replaces them while the package loads; an application that uses them keeps them.
+_UNUSED: Final = "llama_cpp.llama"
+_used = sys.modules.get(_UNUSED)  # noqa: TID251 - a door
+sys.modules[_UNUSED] = ModuleType(_UNUSED)  # noqa: TID251 - a door
 try:
     import llama_cpp as package
 finally:
-    del sys.modules["diskcache"]  # noqa: TID251 - a door
-    if _cache is not None:
-        sys.modules["diskcache"] = _cache  # noqa: TID251 - a door
+    del sys.modules[_UNUSED]  # noqa: TID251 - a door
+    if _used is not None:
+        sys.modules[_UNUSED] = _used  # noqa: TID251 - a door
 import numpy as np  # noqa: E402
 import numpy.typing as npt  # noqa: E402
 from llama_cpp import llama_cpp as lib  # noqa: E402

@@ -3,8 +3,12 @@
 Needs no library: also the process that starts the engine's own reads them.
 """
 
+import os
 from dataclasses import dataclass
 from typing import Final
+
+MAX_THREADS: Final = 16
+"""Decoding is bound by memory; more threads than this only wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +40,10 @@ class EngineSettings:
 
 
 DEFAULTS: Final = EngineSettings()
+
+
+def available_cpus() -> int:
+    """Return how many CPUs this process may use, at most ``MAX_THREADS``."""
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MAX_THREADS)
+    return min(os.cpu_count() or 1, MAX_THREADS)

@@ -27,6 +27,7 @@ from curtilage.client.system.files import folder_digest
 from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.detection_plan import NerPlan
 from curtilage.policy.document.load import load_profile
+from curtilage.sandbox.parent import processor_s
 from curtilage.sandbox.wall import Layer, Promise, Wall
 from support.fakes import returns
 
@@ -40,6 +41,7 @@ from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import Scanner
 from curtilage.client.detection.detectors.__main__ import refuse_network_and_files
 from curtilage.client.detection.detectors.loading import loading
+from curtilage.sandbox.parent import processor_s
 from curtilage.sandbox.wall import compute_only
 def spin(seconds):
     until = time.process_time() + seconds
@@ -143,7 +145,7 @@ def test_a_worker_that_is_kept_from_the_processor_is_not_late(
 
 def test_a_dead_process_has_no_used_time(worker: DetectorProcess) -> None:
     worker.kill()
-    assert worker._used_s() is None
+    assert processor_s(worker.pid) is None
 
 
 def test_a_late_answer_never_meets_the_next_question(worker: DetectorProcess) -> None:
@@ -382,7 +384,8 @@ def test_a_whole_wall_is_one() -> None:
 def test_a_worker_that_says_nothing_of_its_wall_is_not_ready(said: str) -> None:
     code = (
         "import sys, time\n"
-        "from curtilage.client.detection.pipe import READY, encode_frame\n"
+        "from curtilage.client.detection.pipe import READY\n"
+        "from curtilage.sandbox.pipe import encode_frame\n"
         f"sys.stdout.buffer.write(encode_frame({said})); sys.stdout.flush()\n"
         "time.sleep(60)\n"
     )

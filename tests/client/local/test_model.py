@@ -1,7 +1,6 @@
 import asyncio
 import json
 import math
-import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -21,6 +20,7 @@ from curtilage.client.local.model import (
     LocalContextTooLongError,
     LocalModel,
     LocalModelBusyError,
+    LocalModelCrashedError,
     LocalModelDigestError,
     LocalModelFailedError,
     LocalModelMemoryError,
@@ -29,7 +29,7 @@ from curtilage.client.local.model import (
     resolve_digest,
     verify_choice,
 )
-from curtilage.client.local.reasons import LocalModelError
+from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import NONE_REGISTERED, Registry
 from curtilage.client.system.fair_queue import MAX_WAITING
@@ -38,8 +38,12 @@ from curtilage.inference.errors import (
     ContextTooLongError,
     EngineBusyError,
     EngineClosedError,
+    EngineCrashedError,
     EngineFailedError,
+    EngineHungError,
     EngineMemoryError,
+    EngineMissingError,
+    EngineRestartingError,
     InferenceError,
     ModelDigestError,
     ModelFileError,
@@ -58,6 +62,7 @@ from curtilage.inference.protocol import (
 from curtilage.inference.protocol import ToolCall as EngineCall
 from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
 from support.byte_model import make_adapter, make_byte_model, sha256_of
+from support.engine_processes import engines
 
 HELLO = Query(messages=(Message(role="user", content="hello canary"),))
 
@@ -223,17 +228,23 @@ async def test_missing_file_is_refused_at_start(
         await model.start()
 
 
-async def test_missing_extra_is_named(
-    byte_model: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "curtilage.inference.engine", raising=False)
-    monkeypatch.setitem(sys.modules, "curtilage.inference.native", None)
-    monkeypatch.delitem(sys.modules, "curtilage.inference.decoding", raising=False)
-    model = LocalModel.open(
-        str(byte_model), sha256=sha256_of(byte_model), registry=registry
-    )
-    with pytest.raises(LocalModelMissingError, match="extra 'llm'"):
+async def test_missing_extra_is_named() -> None:
+    model = LocalModel(raising(EngineMissingError("llama_cpp")), model_id="x")
+    with pytest.raises(LocalModelMissingError, match=r"extra 'llm' \(llama_cpp\)"):
         await model.start()
+
+
+async def test_who_gives_up_at_the_start_leaves_no_process(
+    byte_model: Path, registry: Registry
+) -> None:
+    digest = sha256_of(byte_model)
+    model = LocalModel.open(str(byte_model), sha256=digest, registry=registry)
+    starting = asyncio.create_task(model.start())
+    while not engines():  # noqa: ASYNC110 - another process
+        await asyncio.sleep(0.001)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert not engines()
 
 
 @pytest.mark.parametrize(
@@ -243,6 +254,7 @@ async def test_missing_extra_is_named(
         (ModelDigestError(expected="a", found="b"), LocalModelDigestError),
         (TemplateError("bad template"), LocalModelFailedError),
         (EngineFailedError("no AVX2"), LocalModelFailedError),
+        (EngineCrashedError(-9), LocalModelCrashedError),
     ],
 )
 async def test_failed_start_is_said_in_the_clients_terms(
@@ -259,6 +271,30 @@ async def test_starting_twice_is_starting_once() -> None:
     model, _ = await scripted()
     await model.start()
     assert model.info == SCRIPTED_INFO
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "reason"),
+    [
+        (EngineCrashedError(-9), "local_crashed", LocalFailure.CRASHED),
+        (EngineHungError(), "local_hung", LocalFailure.HUNG),
+        (EngineRestartingError(), "local_restarting", LocalFailure.RESTARTING),
+        (ModelFileError("gone"), "local_model_missing", LocalFailure.UNAVAILABLE),
+        (
+            ModelDigestError(expected="a", found="b"),
+            "local_model_changed",
+            LocalFailure.UNAVAILABLE,
+        ),
+        (EngineBusyError("full"), "rate_limit_exceeded", LocalFailure.BUSY),
+    ],
+)
+async def test_how_an_engine_ends_has_a_code(
+    problem: InferenceError, code: str, reason: LocalFailure
+) -> None:
+    model, _ = await scripted(Script(pieces=[], fault=problem))
+    with pytest.raises(LocalModelError) as caught:
+        await collect(model)
+    assert (caught.value.code, caught.value.reason) == (code, reason)
 
 
 # How much it reads at once.

@@ -5,10 +5,8 @@ process can stop it. So the detectors have a process of their own, which can be 
 It runs ``detectors``; nothing of that is imported here, in the process with a network.
 """
 
-import os
 import queue
 import subprocess  # noqa: TID251 - a door
-import sys
 import threading
 import time
 from base64 import b64encode
@@ -25,24 +23,15 @@ from curtilage.client.detection.pipe import (
     LOADING,
     READY,
     SPARE,
-    encode_frame,
-    read_frame,
-    write_frame,
 )
 from curtilage.client.errors import ConfigError, DetectorsError
 from curtilage.client.telemetry import UNREPORTED, RestartCause
 from curtilage.policy.document.detection_plan import DetectionPlan
+from curtilage.sandbox.parent import command_of, environment, processor_s
+from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
 from curtilage.sandbox.wall import Wall
 
-# Nothing else of our environment is passed on: no proxy, no token, no setting.
-_KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-FORGETTING: Final = {
-    "PYTHONMALLOC": "malloc",
-    "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
-}
-"""Has glibc overwrite freed memory, in Python and in C, at once."""
-_WHOLE_PROCESS: Final = 2  # CPUCLOCK_SCHED, for all threads (linux/posix-timers.h)
 _MOST_THREADS: Final = 2  # threads with which the worker computes at once
 _LEAST_LOOK_S: Final = 0.005  # between two readings of its clock
 _MODULE: Final = "curtilage.client.detection.detectors"
@@ -100,16 +89,13 @@ def require_presidio() -> None:
 
 
 def worker_command(*, spare: bool = False) -> tuple[str, ...]:
-    """Return the command that starts a worker: no bytecode, no current folder."""
-    return (sys.executable, "-B", "-P", "-m", _MODULE, *([SPARE] if spare else []))
+    """Return the command that starts a worker."""
+    return command_of(_MODULE, *([SPARE] if spare else []))
 
 
 def worker_environment() -> dict[str, str]:
     """Return a worker's whole environment, without proxies and tokens."""
-    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    paths = os.pathsep.join(path for path in sys.path if path)
-    made = FORGETTING | dict.fromkeys(_ONE_THREAD, "1") | {"PYTHONPATH": paths}
-    return kept | made | dict(UNREPORTED)
+    return environment() | dict.fromkeys(_ONE_THREAD, "1") | dict(UNREPORTED)
 
 
 class DetectorProcess:
@@ -284,7 +270,7 @@ class DetectorProcess:
 
         The clocks are only read while there is no frame.
         """
-        began, used_before = time.monotonic(), self._used_s()
+        began, used_before = time.monotonic(), processor_s(self._popen.pid)
         pause_s = 0.0  # an answer that is already there is not late
         while True:
             with suppress(queue.Empty):
@@ -309,23 +295,12 @@ class DetectorProcess:
 
     def _spent(self, began: float, used_before: float | None) -> tuple[float, float]:
         """Return the elapsed time, and the processor time used meanwhile."""
-        waited, used = time.monotonic() - began, self._used_s()
+        waited, used = time.monotonic() - began, processor_s(self._popen.pid)
         # Once the process is gone, its clock cannot be read; the other clock began at
         # another time, and must not be compared with it.
         if used is None or used_before is None:
             return waited, waited
         return waited, used - used_before
-
-    def _used_s(self) -> float | None:
-        """Return the processor time of all its threads; None if it is not available."""
-        if sys.platform != "linux":
-            return None
-        # Python has no clock_getcpuclockid(3), so this computes its result for a
-        # process; /proc only counts in hundredths of a second.
-        try:
-            return time.clock_gettime(~self._popen.pid << 3 | _WHOLE_PROCESS)
-        except OSError:
-            return None  # it is gone, and the reading thread reports it
 
     def _read_all(self) -> None:
         stream = self._popen.stdout

@@ -1,15 +1,15 @@
 """The local model: the client's only access to inference.
 
-Resolves a name or a path to one file with one SHA-256, loads it in this process, and
-answers queries with it. There is no fallback: if the model is missing or has another
-digest, no query is answered, and no other model replaces it.
+Resolves a name or a path to one file with one SHA-256, has it loaded in a process of
+its own, and answers queries with it. There is no fallback: if the model is missing or
+has another digest, no query is answered, and no other model replaces it.
 """
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -28,7 +28,7 @@ from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageErr
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME
 from curtilage.client.local.registry.machine import available_memory
-from curtilage.client.local.registry.shape import read_shape
+from curtilage.client.local.registry.shape import ModelShape, read_shape
 from curtilage.client.local.registry.store import ModelEntry, Registry
 from curtilage.client.system.fair_queue import FairQueue, TurnRefusedError
 from curtilage.inference.default_model import (
@@ -39,13 +39,19 @@ from curtilage.inference.default_model import (
 from curtilage.inference.errors import (
     ContextTooLongError,
     EngineBusyError,
+    EngineCrashedError,
+    EngineHungError,
     EngineMemoryError,
+    EngineMissingError,
+    EngineRestartingError,
     InferenceError,
     ModelDigestError,
     ModelFileError,
     RequestError,
 )
-from curtilage.inference.modelfile import VerifiedModel, verify_model_file
+from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.process.codec import Plan
+from curtilage.inference.process.parent import EngineProcess
 from curtilage.inference.protocol import (
     Called,
     ChatMessage,
@@ -87,9 +93,13 @@ CHARS_PER_TOKEN: Final = 4  # English; good enough to decide who waits longer
 class LocalModelMissingError(LocalModelError):
     """The model is missing, or the file is not a model."""
 
+    code = "local_model_missing"
+
 
 class LocalModelDigestError(LocalModelError):
     """The file does not have the configured SHA-256."""
+
+    code = "local_model_changed"
 
 
 class LocalModelBusyError(LocalModelError):
@@ -102,6 +112,27 @@ class LocalModelBusyError(LocalModelError):
 
 class LocalModelFailedError(LocalModelError):
     """The engine failed, or was closed while it answered."""
+
+
+class LocalModelCrashedError(LocalModelFailedError):
+    """The engine's process ended while it answered; another one is started."""
+
+    code = "local_crashed"
+    reason = LocalFailure.CRASHED
+
+
+class LocalModelHungError(LocalModelFailedError):
+    """The engine's process made no progress; another one is started."""
+
+    code = "local_hung"
+    reason = LocalFailure.HUNG
+
+
+class LocalModelRestartingError(LocalModelError):
+    """The engine's process is being started again; it may answer later."""
+
+    code = "local_restarting"
+    reason = LocalFailure.RESTARTING
 
 
 class LocalModelMemoryError(LocalModelError):
@@ -343,37 +374,22 @@ class LocalModel:
         """Create it for a resolved choice; as ``open``."""
 
         def make_engine() -> Engine:
-            with ExitStack() as unused:
-                verified = verify_model_file(choice.path, choice.sha256)
-                unused.callback(verified.close)
-                tokens, least = _context(verified, context_tokens)
-                adapter: VerifiedModel | None = None
-                if choice.adapter is not None:
-                    adapter = verify_model_file(choice.adapter, choice.adapter_sha256)
-                    unused.callback(adapter.close)
-                try:
-                    # Here: this module must be importable without the engine.
-                    from curtilage.inference.engine import (  # noqa: PLC0415
-                        LlamaCppEngine,
-                    )
-                except ImportError as problem:
-                    raise LocalModelMissingError(
-                        "the local model needs the extra 'llm' "
-                        f"({problem.name or problem})"
-                    ) from None
-                engine = LlamaCppEngine(
-                    verified,
+            tokens, least = _context(choice.path, context_tokens)
+            return EngineProcess(
+                Plan(
+                    model=str(choice.path.absolute()),
+                    sha256=choice.sha256,
                     model_id=choice.model_id,
-                    adapter=adapter,
+                    adapter=str(choice.adapter.absolute()) if choice.adapter else "",
+                    adapter_sha256=choice.adapter_sha256,
                     settings=EngineSettings(
                         context_tokens=tokens,
                         least_context_tokens=least,
                         threads=threads,
-                        sequences=_sequences(verified, tokens, sequences),
+                        sequences=_sequences(choice.path, tokens, sequences),
                     ),
                 )
-                unused.pop_all()  # from here on the engine closes them
-                return engine
+            )
 
         return cls(
             make_engine,
@@ -433,7 +449,7 @@ class LocalModel:
             engine = await asyncio.to_thread(self._make_engine)
             try:
                 await engine.start()
-            except InferenceError:
+            except BaseException:
                 # It holds the model's memory, and no other code would free it.
                 await engine.close()
                 raise
@@ -569,10 +585,17 @@ def _expected_tokens(path: Path, asked: int | None) -> int:
     return asked or DEFAULT_CONTEXT_TOKENS
 
 
-def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | None]:
+def _measured(path: Path) -> tuple[ModelShape | None, int]:
+    """Return the shape and the size of a file that the engine is yet to verify."""
+    # One that cannot be read, it reports.
+    with suppress(ConfigError, OSError):
+        return read_shape(path), path.stat().st_size
+    return None, 0
+
+
+def _context(path: Path, asked: int | None) -> tuple[int, int | None]:
     """Return the context size to use, and the minimum if memory is short."""
-    shape, memory = read_shape(verified.load_path), available_memory()
-    size = verified.size_bytes
+    (shape, size), memory = _measured(path), available_memory()
     if asked is not None:
         if shape is not None:
             shape.require_context(asked, size, memory)
@@ -591,16 +614,16 @@ def _context(verified: VerifiedModel, asked: int | None) -> tuple[int, int | Non
     return tokens, LEAST_CONTEXT_TOKENS
 
 
-def _sequences(verified: VerifiedModel, tokens: int, asked: int | None) -> int:
+def _sequences(path: Path, tokens: int, asked: int | None) -> int:
     """Return how many queries to answer at a time, by the memory for their contexts."""
     if asked is not None:
         return asked
-    shape, memory = read_shape(verified.load_path), available_memory()
+    (shape, size), memory = _measured(path), available_memory()
     if shape is None or memory is None:
         return DEFAULT_SEQUENCES
     # The context of one, which is replaced by a larger one while both exist.
     tokens = min(tokens, shape.trained_context) * (1 + DEFAULT_SEQUENCES)
-    fits = shape.memory_bytes(verified.size_bytes, tokens) <= memory
+    fits = shape.memory_bytes(size, tokens) <= memory
     return DEFAULT_SEQUENCES if fits else 1
 
 
@@ -758,7 +781,7 @@ def _joined(ended: list[Finished]) -> Finished:
     )
 
 
-def _translated(  # noqa: PLR0911 - one error each
+def _translated(  # noqa: C901, PLR0911 - one error each
     problem: InferenceError,
 ) -> LocalModelError | UsageError:
     """Return the client's error for an engine's error; without content."""
@@ -775,9 +798,22 @@ def _translated(  # noqa: PLR0911 - one error each
             return LocalModelDigestError(str(problem))
         case ModelFileError():
             return LocalModelMissingError(f"no local model: {problem}")
+        case EngineMissingError():
+            return LocalModelMissingError(
+                f"the local model needs the extra 'llm' ({problem.name})"
+            )
         case EngineBusyError():
+            if isinstance(problem, EngineRestartingError):
+                return LocalModelRestartingError(str(problem))
             return LocalModelBusyError("too many queries wait for the local model")
         case EngineMemoryError():
             return LocalModelMemoryError()
         case _:
-            return LocalModelFailedError(f"the local model failed: {problem}")
+            failed = _ENDED.get(type(problem), LocalModelFailedError)
+            return failed(f"the local model failed: {problem}")
+
+
+_ENDED: Final[Mapping[type[InferenceError], type[LocalModelFailedError]]] = {
+    EngineCrashedError: LocalModelCrashedError,
+    EngineHungError: LocalModelHungError,
+}

@@ -30,6 +30,9 @@ from curtilage.enclave_server.answer.padded import (
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
+    EngineCrashedError,
+    EngineHungError,
+    ModelUnavailableError,
     PromptTooLongError,
 )
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest
@@ -432,12 +435,18 @@ class _EventEncoder:
         return self._sealer.write(error_event(error)) + self._sealer.finish()
 
 
-def _as_chat_error(error: Exception) -> ChatError:
+def _as_chat_error(error: Exception) -> ChatError:  # noqa: PLR0911 - one error each
     match error:
         case ChatError():
             return error.alone()
         case BusyError():
             return ChatError(503, "busy", fields=RETRY_LATER)
+        case EngineCrashedError():
+            return ChatError(SERVER_FAULT, "engine_crashed")
+        case EngineHungError():
+            return ChatError(SERVER_FAULT, "engine_hung")
+        case ModelUnavailableError():
+            return ChatError(503, "model_unavailable", fields=RETRY_LATER)
         case PromptTooLongError():
             return ChatError(400, "context_length_exceeded", param="messages")
         case TimeoutError():

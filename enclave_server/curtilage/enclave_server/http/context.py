@@ -11,7 +11,7 @@ from curtilage.enclave_server.config import Limits
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.gateway import Terms
 from curtilage.enclave_server.ohttp.keys import KeyRing, Published
-from curtilage.enclave_server.telemetry import Counters
+from curtilage.enclave_server.telemetry import Counters, Reason
 from curtilage.wire.shaping import TransportParameters
 
 
@@ -45,6 +45,7 @@ class RequestContext:
         clock: aware UTC.
         timer: the clock of frames.
         challenges: answers challenges, or None.
+        failing: returns why no engine answers at the moment, or None.
         sweep: called after each exchange, to collect reference cycles: a request must
             not remain in one until the next collection. Our own objects form none,
             and the tests check them without it.
@@ -61,6 +62,7 @@ class RequestContext:
     clock: Callable[[], datetime]
     timer: Timer = LOOP_TIMER
     challenges: AnswersChallenges | None = None
+    failing: Callable[[], Reason | None] = lambda: None
     sweep: Callable[[], object] = lambda: None
 
     def terms(self, now: datetime) -> Terms:

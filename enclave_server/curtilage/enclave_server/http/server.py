@@ -321,8 +321,10 @@ class EnclaveServer:
 
     async def _health(self, _request: web.BaseRequest) -> web.StreamResponse:
         body: dict[str, object] = {"status": "ok", "evidence": self._published().tee}
-        if self._context.bundles.failing:
-            body |= {"status": "degraded", "reasons": [Reason.NOT_RENEWED.value]}
+        expiring = Reason.NOT_RENEWED if self._context.bundles.failing else None
+        wrong = [each for each in (expiring, self._context.failing()) if each]
+        if wrong:
+            body |= {"status": "degraded", "reasons": [each.value for each in wrong]}
         return _respond(
             OuterAnswer(
                 status=200,

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from curtilage.client.detection.pipe import READY, encode_frame, read_frame
+from curtilage.client.detection.pipe import READY
+from curtilage.sandbox.pipe import encode_frame, read_frame
 from curtilage.sandbox.wall import Wall
 
 MODULE: Final = "curtilage.lab.evaluation.faulty_worker"

@@ -12,10 +12,11 @@ import pytest
 from curtilage.client.detection.detectors.__main__ import read_plan, serve
 from curtilage.client.detection.detectors.all import own_equipment
 from curtilage.client.detection.detectors.scanner import Scanner
-from curtilage.client.detection.pipe import LOADING, READY, encode_frame, read_frame
+from curtilage.client.detection.pipe import LOADING, READY
 from curtilage.client.detection.worker import worker_environment
 from curtilage.policy.document.detection_plan import DetectionPlan, OwnDetector
 from curtilage.policy.document.load import load_profile
+from curtilage.sandbox.pipe import encode_frame, read_frame
 from curtilage.sandbox.wall import Wall
 
 TABLE = bytes(range(256)) * 4

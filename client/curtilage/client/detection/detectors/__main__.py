@@ -30,12 +30,15 @@ from curtilage.client.detection.pipe import (
     LOADING,
     READY,
     SPARE,
-    encode_frame,
-    read_frame,
-    write_frame,
 )
 from curtilage.client.detection.spans import to_fields
 from curtilage.policy.document.detection_plan import DetectionPlan
+from curtilage.sandbox.child import (
+    forbid_core_dumps,
+    refuse_network_and_files,
+    take_streams,
+)
+from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
 from curtilage.sandbox.wall import Wall, compute_only
 
 if TYPE_CHECKING:
@@ -59,24 +62,10 @@ def main(arguments: Sequence[str] = ()) -> int:
     # Then Python's own hook: it works even if the kernel has no sandbox, and raises
     # a Python error where the kernel would only return an error number.
     refuse_network_and_files()
-    if sys.platform != "win32":  # a core file would contain the texts
-        import resource  # noqa: PLC0415 - not on every system
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    forbid_core_dumps()
     scanner = _built(plan, spare=SPARE in arguments)
     serve(requests, replies, scanner, wall, idle_s=_IDLE_S)
     return 0
-
-
-def take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Keep the two pipes; anything that is printed from now on is discarded."""
-    requests = os.fdopen(os.dup(0), "rb", buffering=0)
-    replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.close(nothing)
-    return requests, replies
 
 
 def read_plan(requests: IO[bytes]) -> DetectionPlan:
@@ -250,57 +239,6 @@ def set_alarm(processor_s: float, wall_s: float) -> None:
         ):
             signal.signal(number, signal.SIG_DFL)
             signal.setitimer(timer, seconds)
-
-
-# --- restrictions on Python -----------------------------------------------------------
-
-_FORBIDDEN: Final = (
-    "socket.",
-    "subprocess.",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.startfile",
-    "os.fork",
-    "pty.",
-    "urllib.",
-    "http.",
-    "ftplib.",
-    "smtplib.",
-    "imaplib.",
-    "webbrowser.",
-    "tempfile.",
-    "os.mkdir",
-    "os.rename",
-    "os.remove",
-    "shutil.",
-    "sqlite3.",
-)
-# ``socket.gethostname`` discloses nothing, and libraries call it on import.
-_HARMLESS: Final = frozenset({"socket.gethostname"})
-_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-
-
-def refuse_network_and_files() -> None:
-    """Make every later attempt to connect, to start a program or to write a file fail.
-
-    For the rest of the process's life: an audit hook cannot be removed. Open file
-    descriptors are kept. This stops mistakes of libraries, such as a download at first
-    use. It is not a sandbox against malicious code.
-    """
-    sys.addaudithook(_refuse)
-
-
-def _refuse(event: str, args: tuple[object, ...]) -> None:
-    if event == "open":
-        flags = args[2]
-        if isinstance(flags, int) and flags & _WRITES:
-            raise PermissionError("the detectors must not write files")
-    elif event.startswith(_FORBIDDEN) and event not in _HARMLESS:
-        raise PermissionError(
-            "the detectors must not use the network or start programs"
-        )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.detection.pipe import MAX_FRAME_BYTES, encode_frame, read_frame
+from curtilage.sandbox.pipe import (
+    MAX_FRAME_BYTES,
+    FrameReader,
+    encode_frame,
+    read_frame,
+)
 
 JSON = st.recursive(
     st.booleans() | st.integers() | st.text(),
@@ -42,3 +47,25 @@ def test_the_end_of_a_stream_is_none() -> None:
 def test_a_bad_frame_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"too long|Expecting|empty|decode"):
         read_frame(io.BytesIO(data))
+
+
+@given(st.lists(JSON), st.data())
+def test_frames_are_cut_from_pieces_of_any_length(
+    values: list[object], data: st.DataObject
+) -> None:
+    sent = b"".join(map(encode_frame, values))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=9)))
+    reader = FrameReader(MAX_FRAME_BYTES)
+    ends = zip([0, *cuts], [*cuts, len(sent)], strict=True)
+    got = [value for begin, end in ends for value in reader.feed(sent[begin:end])]
+    assert got == values
+
+
+@pytest.mark.parametrize(
+    "data",
+    [(100).to_bytes(4, "big"), b"\x00\x00\x00\x01x", b"\x00\x00\x00\x04null"],
+    ids=["too long", "no JSON", "null"],
+)
+def test_a_bad_frame_is_refused_as_it_arrives(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"too long|Expecting|empty"):
+        FrameReader(99).feed(data)

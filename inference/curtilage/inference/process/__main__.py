@@ -1,0 +1,200 @@
+"""The engine's process: it confines itself, loads one model, and answers requests.
+
+The first frame is the plan, which names the model's files. Before it loads a library
+the process confines itself (``curtilage.sandbox``): native code too reaches no network,
+sees no other file, writes none and starts no program. Then it hashes the files, loads
+them, and reports the model and the layers of its wall, or why it cannot. From then on
+it answers requests, as many at a time as the engine has sequences, until its parent
+closes the pipe. What is printed is discarded.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, cast
+
+from curtilage.inference.errors import EngineMissingError, InferenceError
+from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.process.codec import (
+    LOADED,
+    STEPS,
+    TURN_S,
+    WALL,
+    Plan,
+    error_to_value,
+    from_value,
+    to_value,
+)
+from curtilage.inference.protocol import CancelToken, Done, Event, GenerateRequest
+from curtilage.sandbox.child import (
+    forbid_core_dumps,
+    refuse_network_and_files,
+    take_streams,
+)
+from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
+from curtilage.sandbox.wall import compute_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from curtilage.inference.engine import LlamaCppEngine
+
+EXIT_FAILED: Final = 3
+_PULSE_S: Final = 1.0
+
+
+def main() -> int:
+    """Read the plan, load the model, and answer until the parent closes the pipe."""
+    requests, replies = take_streams()
+    forbid_core_dumps()
+    plan = from_value(Plan, read_frame(requests))
+    # Before any library is loaded: it may start threads, and the layers that confine
+    # only the calling thread do not apply to threads that already run.
+    wall = compute_only([Path(each) for each in (plan.model, plan.adapter) if each])
+    # Then Python's own hook: it works even if the kernel has no sandbox.
+    refuse_network_and_files()
+    try:
+        engine = _loaded(plan)
+        info = engine.begin().result()
+    except InferenceError as problem:
+        write_frame(replies, encode_frame(error_to_value(problem, loading=True)))
+        return 1
+    ready = {LOADED: to_value(info), WALL: wall.to_fields()}
+    write_frame(replies, encode_frame(ready))
+    server = Server(engine, replies)
+    threading.Thread(target=_end_with, args=(engine,), daemon=True).start()
+    while server.take(requests):
+        pass
+    # The parent has closed the pipe, or is gone. Whatever the engine does now, nobody
+    # waits for it; the kernel clears the memory before it gives it to another process.
+    os._exit(0)
+
+
+def _loaded(plan: Plan) -> "LlamaCppEngine":
+    try:
+        # Only behind the wall: this import loads all libraries.
+        from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
+    except ImportError as missing:
+        raise EngineMissingError(missing.name or str(missing)) from None
+    model = verify_model_file(Path(plan.model), plan.sha256)
+    adapter = None
+    if plan.adapter:
+        adapter = verify_model_file(Path(plan.adapter), plan.adapter_sha256)
+    return LlamaCppEngine(
+        model, model_id=plan.model_id, adapter=adapter, settings=plan.settings
+    )
+
+
+def _end_with(engine: "LlamaCppEngine") -> None:
+    """End the process once the engine has given up; a new one may have memory."""
+    engine.wait()
+    os._exit(EXIT_FAILED)
+
+
+class _Stream:
+    """One request in progress: its token, and what ends it in the engine."""
+
+    def __init__(self) -> None:
+        self.token = CancelToken()
+        self.leave: Callable[[], None] | None = None
+        self.ended = False
+
+
+class Server:
+    """Passes requests to an engine, and its events to the pipe.
+
+    Args:
+        engine: a loaded engine.
+        replies: the pipe to the parent, without a buffer.
+    """
+
+    def __init__(self, engine: "LlamaCppEngine", replies: IO[bytes]) -> None:
+        self._engine = engine
+        self._replies = replies
+        self._writing = threading.Lock()
+        self._streams: dict[int, _Stream] = {}
+        self._changed = threading.Condition()
+        threading.Thread(target=self._pulse, daemon=True).start()
+
+    def take(self, requests: IO[bytes]) -> bool:
+        """Read one frame and act on it; False at the end of the stream.
+
+        A function of its own, so that no frame of Python keeps a request while the
+        process waits for the next one.
+
+        Raises:
+            ValueError: it is no request.
+        """
+        frame = read_frame(requests)
+        if frame is None:
+            return False
+        number, *asked = cast("list[object]", frame)
+        if not isinstance(number, int):
+            raise ValueError("a request has no number")  # noqa: TRY004 - of bytes
+        if asked:
+            self._begin(number, asked[0])
+        elif (stream := self._streams.get(number)) is not None:
+            stream.token.cancel()
+        return True
+
+    def _begin(self, number: int, asked: object) -> None:
+        stream = _Stream()
+        with self._changed:
+            self._streams[number] = stream
+            self._changed.notify()
+
+        def deliver(item: Event | InferenceError) -> bool:
+            self._deliver(number, item)
+            return True
+
+        try:
+            request = from_value(GenerateRequest, asked)
+            leave = self._engine.submit(request, deliver, stream.token)
+        except InferenceError as problem:
+            self._deliver(number, problem)
+            return
+        with self._changed:
+            stream.leave, ended = leave, stream.ended
+        if ended:
+            leave()
+
+    def _deliver(self, number: int, item: Event | InferenceError) -> None:
+        if isinstance(item, InferenceError):
+            self._say([number, error_to_value(item, loading=False)])
+        else:
+            self._say([number, to_value(item)])
+            if not isinstance(item, Done):
+                return
+        with self._changed:
+            stream = self._streams.pop(number)
+            stream.ended, leave = True, stream.leave
+        if leave is not None:
+            leave()
+
+    def _say(self, value: object) -> None:
+        with self._writing:
+            try:
+                write_frame(self._replies, encode_frame(value))
+            except OSError:
+                os._exit(0)  # the parent is gone
+
+    def _pulse(self) -> None:
+        """Report progress while requests run: reading a prompt has no events."""
+        told = -1
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._streams)
+            steps = self._engine.steps
+            if steps != told:
+                told = steps
+                self._say({STEPS: steps, TURN_S: self._engine.usual_turn_s})
+            time.sleep(_PULSE_S)
+
+
+if __name__ == "__main__":
+    # A terminal sends it to the whole group; the parent decides when this one ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Frames over the pipes of a confined process, for both ends.
+
+Length-prefixed JSON, so that the process's output consists only of values to be parsed:
+a hostile text may have compromised it.
+"""
+
+import json
+import struct
+from typing import IO, Final
+
+_HEADER: Final = struct.Struct(">I")
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # a batch of the longest texts, escaped
+
+
+def encode_frame(value: object) -> bytes:
+    """Return a value as JSON after its length, 4 bytes, big-endian."""
+    # ASCII: as an escape, a lone surrogate passes, which UTF-8 cannot represent.
+    body = json.dumps(value, separators=(",", ":")).encode("ascii")
+    return _HEADER.pack(len(body)) + body
+
+
+def read_frame(stream: IO[bytes]) -> object | None:
+    """Read one value; None at the end of the stream.
+
+    Raises:
+        ValueError: cut, too long, or not JSON.
+    """
+    header = _read(stream, _HEADER.size)
+    if not header:
+        return None
+    if len(header) != _HEADER.size:
+        raise ValueError("a frame's length is truncated")
+    length = _length(header, MAX_FRAME_BYTES)
+    body = _read(stream, length)
+    if len(body) != length:
+        raise ValueError("a frame is truncated")
+    return _decoded(body)
+
+
+class FrameReader:
+    """Cuts frames from bytes as they arrive, for an event loop.
+
+    Args:
+        max_bytes: the longest frame that is accepted.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[object]:
+        """Take more bytes; return the values that are complete now.
+
+        Raises:
+            ValueError: a frame is too long, or not JSON.
+        """
+        self._data += data
+        values: list[object] = []
+        begin, start = 0, _HEADER.size
+        while len(self._data) >= start:
+            end = start + _length(self._data[begin:start], self._max_bytes)
+            if len(self._data) < end:
+                break
+            values.append(_decoded(self._data[start:end]))
+            begin, start = end, end + _HEADER.size
+        del self._data[:begin]
+        return values
+
+
+def write_frame(stream: IO[bytes], frame: bytes) -> None:
+    """Write all of a frame to a pipe that has no buffer of its own.
+
+    A buffer would keep the last data, which is a text, until something else is written.
+    """
+    rest = memoryview(frame)
+    while rest:
+        rest = rest[stream.write(rest) :]
+
+
+def _length(header: bytearray, max_bytes: int) -> int:
+    (length,) = _HEADER.unpack(header)
+    # Checked before reading: a compromised process must not fill our memory.
+    if length > max_bytes:
+        raise ValueError("a frame is too long")
+    return int(length)
+
+
+def _decoded(body: bytearray) -> object:
+    value: object = json.loads(body)
+    if value is None:
+        raise ValueError("a frame is empty")
+    return value
+
+
+def _read(stream: IO[bytes], size: int) -> bytearray:
+    """Read so many bytes, or those before the end."""
+    data = bytearray()
+    while len(data) < size and (part := stream.read(size - len(data))):
+        data += part
+    return data
