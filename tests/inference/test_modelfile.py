@@ -7,7 +7,11 @@ import pytest
 
 from curtilage.inference import modelfile
 from curtilage.inference.errors import ModelDigestError, ModelFileError
-from curtilage.inference.modelfile import open_model_file, verify_model_file
+from curtilage.inference.modelfile import (
+    LentModel,
+    open_model_file,
+    verify_model_file,
+)
 from support.byte_model import sha256_of
 
 
@@ -148,3 +152,17 @@ def test_a_file_that_was_closed_cannot_be_hashed(file: Path) -> None:
     model.close()
     with pytest.raises(ModelFileError, match="cannot be read"):
         model.verify()
+
+
+def test_a_lent_file_is_the_one_that_its_lender_hashes(file: Path) -> None:
+    with open_model_file(file, "00" * 32) as lender:
+        with LentModel(file, "00" * 32, lender.descriptor) as lent:
+            lent.verify()  # its digest is the lender's business
+        other = file.with_suffix(".other")
+        other.write_bytes(file.read_bytes())
+        other.replace(file)
+        with (
+            LentModel(file, "00" * 32, lender.descriptor) as lent,
+            pytest.raises(ModelFileError, match="changed"),
+        ):
+            lent.verify()

@@ -86,6 +86,10 @@ PROCESS: Final[Table] = {
     "client/detection/test_worker_pool.py": (),
     "client/endpoint": (),
     "client/local/registry/test_download.py": (),
+    "client/local/test_named.py": (
+        "test_a_context_that_is_not_possible_is_an_error_of_that_model",
+        "test_without_memory_for_both_the_old_one_stays",
+    ),
     "client/local/test_model.py": (
         "test_a_default_context_shrinks_with_memory",
         "test_a_failed_load_is_reported_to_every_caller",

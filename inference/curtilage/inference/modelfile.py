@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from typing_extensions import override
+
 from curtilage.inference.errors import ModelDigestError, ModelFileError
 
 CHANGED: Final = "the model file changed after it was verified"
@@ -79,6 +81,11 @@ class ModelFile:
         self.close()
 
     @property
+    def descriptor(self) -> int:
+        """Of the open file; closed with it."""
+        return self._file.fileno()
+
+    @property
     def load_path(self) -> Path:
         """The path to load from: the descriptor itself on Linux.
 
@@ -100,13 +107,13 @@ class ModelFile:
             return
         digest = hashlib.sha256()
         try:
-            descriptor, read = self._file.fileno(), 0
+            read = 0
             # At offsets of its own: a process that inherited the descriptor may read at
             # the same time, and the two have one position.
-            while chunk := os.pread(descriptor, CHUNK_BYTES, read):
+            while chunk := os.pread(self._file.fileno(), CHUNK_BYTES, read):
                 digest.update(chunk)
                 read += len(chunk)
-            now = _identity(os.fstat(descriptor))
+            now = _identity(os.fstat(self._file.fileno()))
         except (OSError, ValueError):
             raise ModelFileError(UNREADABLE) from None
         if digest.hexdigest() != self.sha256:
@@ -147,6 +154,32 @@ class VerifiedModel(ModelFile):
         except BaseException:
             self.close()
             raise
+
+
+class LentModel(ModelFile):
+    """A model file that another process has open too, and hashes meanwhile.
+
+    That process sends no request before the digest is right (decision 0078).
+
+    Args:
+        path: the file.
+        sha256: its expected digest, hex.
+        lent: the other process's descriptor, inherited.
+    """
+
+    def __init__(self, path: Path, sha256: str, lent: int) -> None:
+        super().__init__(path, sha256)
+        self._lent = lent
+
+    @override
+    def verify(self) -> None:
+        """Check that this is the file that the other process hashes.
+
+        Raises:
+            ModelFileError: it is another one, or was written to meanwhile.
+        """
+        if _identity(os.fstat(self._lent)) != self._identity:
+            raise ModelFileError(CHANGED)
 
 
 def open_model_file(path: Path, expected_sha256: str) -> ModelFile:
