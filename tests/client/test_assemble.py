@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -377,6 +377,58 @@ async def test_who_names_a_model_follows_no_rollout(
     assert parts.local is none
     assert parts.home_model() == ""
     await parts.audit.close()
+
+
+def models_file(path: Path, more: str = "") -> Path:
+    file = path.with_name("models.toml")
+    file.write_text(
+        f"[models.small]\nmodel = '{path}'\nsha256 = '{sha256_of(path)}'\n{more}"
+    )
+    return file
+
+
+@pytest.mark.parametrize("policy", ["rollout.yaml", "mine.yaml"])
+async def test_a_model_of_the_file_may_be_the_usual_one(
+    home: FollowedRollout, policy: str
+) -> None:
+    pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
+    path = make_byte_model(home.base / "byte.gguf")
+    flags = Flags(policy=policy, model="small", models=str(models_file(path)))
+    parts = await assembling.assemble(read_config(flags, {}))
+    try:
+        assert parts.named is not None
+        assert parts.local is parts.named.get("small")
+        await parts.named.start("small")
+        assert parts.local.model_id == "byte"
+        assert parts.home_model() == model_tag(sha256_of(path))
+        assert assembling.unloaded_model(read_config(flags, {})).model_id == "byte"
+    finally:
+        assert parts.named is not None
+        await parts.named.close()
+        await parts.audit.close()
+
+
+async def test_models_of_the_file_do_not_replace_the_usual_one(
+    home: FollowedRollout,
+) -> None:
+    path = make_byte_model(home.base / "byte.gguf")
+    flags = Flags(policy="mine.yaml", model="no", models=str(models_file(path)))
+    with pytest.raises(ConfigError, match="no model is registered"):
+        await assembling.assemble(read_config(flags, {}))
+
+
+@pytest.mark.parametrize(
+    "given", [{"model_sha256": "0a" * 32}, {"context_tokens": 512}]
+)
+def test_a_model_of_the_file_has_its_settings_there(
+    home: FollowedRollout, given: dict[str, Any]
+) -> None:
+    path = make_byte_model(home.base / "byte.gguf")
+    flags = Flags(
+        policy="mine.yaml", model="small", models=str(models_file(path)), **given
+    )
+    with pytest.raises(ConfigError, match="are set in"):
+        assembling.named_models(read_config(flags, {}))
 
 
 async def test_without_any_model_it_says_why(

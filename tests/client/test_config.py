@@ -54,6 +54,22 @@ def test_another_context_is_no_configuration(said: str) -> None:
             read_config(Flags(context_tokens=int(said)), {})
 
 
+def test_models_by_name_come_from_a_file(tmp_path: Path) -> None:
+    named, other = tmp_path / "models.toml", tmp_path / "other.toml"
+    named.write_text("[models.small]\nmodel = 'default'\n")
+    other.write_text("")
+    environ = {"CURTILAGE_MODELS": str(named)}
+    assert read_config(Flags(), {}).models is None
+    models = read_config(Flags(), environ).models
+    assert models is not None
+    assert models.names.listed == ("curtilage", "small")
+    models = read_config(Flags(models=str(other)), environ).models
+    assert models is not None
+    assert models.names.listed == ("curtilage",)
+    with pytest.raises(ConfigError):
+        read_config(Flags(models=str(tmp_path / "none.toml")), {})
+
+
 def test_sequences_are_a_small_number() -> None:
     assert read_config(Flags(), {}).sequences is None
     assert read_config(Flags(), {"CURTILAGE_SEQUENCES": "8"}).sequences == 8

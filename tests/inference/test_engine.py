@@ -25,13 +25,18 @@ from curtilage.inference.errors import (
     EngineClosedError,
     EngineFailedError,
     InferenceError,
+    ModelDigestError,
     ModelFileError,
     NativeError,
     RequestError,
     SchemaError,
     TemplateError,
 )
-from curtilage.inference.modelfile import CHANGED, verify_model_file
+from curtilage.inference.modelfile import (
+    CHANGED,
+    open_model_file,
+    verify_model_file,
+)
 from curtilage.inference.protocol import (
     Called,
     CancelToken,
@@ -657,6 +662,31 @@ async def test_file_changed_while_loading_is_refused(
     with pytest.raises(ModelFileError, match=CHANGED):
         await engine.start()
     await engine.close()
+
+
+@pytest.mark.parametrize("wrong", ["model", "adapter"])
+async def test_the_library_reads_no_file_before_its_digest_is_right(
+    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    read: list[str] = []
+
+    def load(path: str, *, adapter: str | None = None) -> None:
+        read.extend(filter(None, (path, adapter)))
+        raise ModelFileError("never")
+
+    monkeypatch.setattr("curtilage.inference.engine.Model", load)
+    adapter = make_adapter(tmp_path / "adapter.gguf")
+    digests = {"model": sha256_of(byte_model), "adapter": sha256_of(adapter)}
+    digests[wrong] = "00" * 32
+    engine = LlamaCppEngine(
+        open_model_file(byte_model, digests["model"]),
+        model_id="byte",
+        adapter=open_model_file(adapter, digests["adapter"]),
+    )
+    with pytest.raises(ModelDigestError):
+        await engine.start()
+    await engine.close()
+    assert read == []
 
 
 def adapted(model: Path, adapter: Path) -> LlamaCppEngine:

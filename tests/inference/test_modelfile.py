@@ -7,7 +7,11 @@ import pytest
 
 from curtilage.inference import modelfile
 from curtilage.inference.errors import ModelDigestError, ModelFileError
-from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.modelfile import (
+    LentModel,
+    open_model_file,
+    verify_model_file,
+)
 from support.byte_model import sha256_of
 
 
@@ -115,3 +119,50 @@ def test_verify_refuses_a_file_that_grows_while_it_is_hashed(
     monkeypatch.setattr(modelfile, "_identity", changing)
     with pytest.raises(ModelFileError, match=modelfile.CHANGED_MEANWHILE):
         verify_model_file(file, digest)
+
+
+def test_an_open_file_is_hashed_later_and_once(file: Path) -> None:
+    with open_model_file(file, sha256_of(file)) as model:
+        model.verify()
+        file.write_bytes(b"GGUF and something else")
+        model.verify()
+        with pytest.raises(ModelFileError, match="changed"):
+            model.check_unchanged()
+
+
+def test_an_open_file_with_another_digest_is_refused_when_it_is_hashed(
+    file: Path,
+) -> None:
+    with open_model_file(file, "00" * 32) as model:
+        for _ in range(2):
+            with pytest.raises(ModelDigestError):
+                model.verify()
+
+
+def test_a_reader_of_the_same_descriptor_changes_no_digest(file: Path) -> None:
+    with open_model_file(file, sha256_of(file)) as model:
+        descriptor = int(model.load_path.name)
+        os.lseek(descriptor, 1 << 20, os.SEEK_SET)
+        model.verify()
+        assert os.lseek(descriptor, 0, os.SEEK_CUR) == 1 << 20
+
+
+def test_a_file_that_was_closed_cannot_be_hashed(file: Path) -> None:
+    model = open_model_file(file, sha256_of(file))
+    model.close()
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        model.verify()
+
+
+def test_a_lent_file_is_the_one_that_its_lender_hashes(file: Path) -> None:
+    with open_model_file(file, "00" * 32) as lender:
+        with LentModel(file, "00" * 32, lender.descriptor) as lent:
+            lent.verify()  # its digest is the lender's business
+        other = file.with_suffix(".other")
+        other.write_bytes(file.read_bytes())
+        other.replace(file)
+        with (
+            LentModel(file, "00" * 32, lender.descriptor) as lent,
+            pytest.raises(ModelFileError, match="changed"),
+        ):
+            lent.verify()

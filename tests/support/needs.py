@@ -54,6 +54,7 @@ PROCESS: Final[Table] = {
         "test_any_other_reply_downloads_nothing",
         "test_consent_downloads_the_model",
     ),
+    "cli/test_serve_models.py": (),
     "cli/test_start.py": (
         "test_serve_says_once_what_is_wrong",
         "test_the_embedded_model_is_called_a_demonstration",
@@ -85,6 +86,10 @@ PROCESS: Final[Table] = {
     "client/detection/test_worker_pool.py": (),
     "client/endpoint": (),
     "client/local/registry/test_download.py": (),
+    "client/local/test_named.py": (
+        "test_a_context_that_is_not_possible_is_an_error_of_that_model",
+        "test_without_memory_for_both_the_old_one_stays",
+    ),
     "client/local/test_model.py": (
         "test_a_default_context_shrinks_with_memory",
         "test_a_failed_load_is_reported_to_every_caller",

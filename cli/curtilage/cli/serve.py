@@ -4,7 +4,8 @@ import asyncio
 import secrets
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,9 @@ from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
 from curtilage.client.errors import ClientError, UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.health import WORDS
+from curtilage.client.local.models_file import ModelsFile, read_models_file
 from curtilage.client.queue.deferred import State
+from curtilage.client.session import Session
 from curtilage.client.system.files import state_folder
 from curtilage.client.telemetry import (
     LogForm,
@@ -141,7 +144,7 @@ async def _serve_until(
         # After the socket is bound: a program that waits for this line can connect at
         # once.
         out_json({"ready": True, **listen.shown(bound), "token_file": kept})
-        async with watching(session, log):
+        async with watching(session, log), _following(session, config.models):
             while not await _stopped(stop, CHECKPOINT_S):
                 # Without questions nothing else signs, and lines that stay unsigned can
                 # be edited (docs/decisions/0012).
@@ -153,6 +156,38 @@ async def _serve_until(
                 were, are = ("was", "is") if len(left) == 1 else ("were", "are")
                 questions = f"{len(left)} {plural(len(left), 'question')}"
                 err(f"{questions} {were} queued in memory, and {are} lost")
+
+
+@asynccontextmanager
+async def _following(
+    session: Session, models: ModelsFile | None
+) -> AsyncGenerator[None]:
+    """Read the file of models again at each SIGHUP, if there is one."""
+    if models is None:
+        yield
+        return
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def follow() -> None:
+        """Take the file's present content; what is wrong changes nothing."""
+        while True:
+            await asked.wait()
+            asked.clear()
+            try:
+                file = await asyncio.to_thread(read_models_file, models.path)
+                await session.replace_models(file)
+            except ClientError as error:
+                err(f"the models are unchanged: {error}")
+            else:
+                err(f"the models are those of {models.path}")
+
+    loop.add_signal_handler(signal.SIGHUP, asked.set)
+    following = asyncio.ensure_future(follow())
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 def kept_token() -> tuple[str | None, Path]:

@@ -32,6 +32,7 @@ from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.assemble import assemble
 from curtilage.client.chat.answer import Answer, Delta
 from curtilage.client.chat.openai_chat import query_from
+from curtilage.client.chat.query import Query
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import UsageError
 from curtilage.client.session import Session
@@ -52,6 +53,7 @@ class ChatOptions(TypedDict, total=False):
     several answers, ``Answer.choices`` has them all.
 
     Attributes:
+        model: a name or alias of the file of models, or ``curtilage``.
         slo_ms: deadlines for the first text (``ttft``) and for the end (``total``).
         slo_hard: exclude tiers that are likely to miss them.
         max_cost: in millionths of a US dollar; exclude tiers that cost more.
@@ -65,6 +67,7 @@ class ChatOptions(TypedDict, total=False):
             (``routing.queue``).
     """
 
+    model: str
     max_tokens: int
     temperature: float
     top_p: float
@@ -106,6 +109,8 @@ class ClientOptions(TypedDict, total=False):
         context_tokens: tokens of question and answer together; else
             ``CURTILAGE_CONTEXT_TOKENS``, else what the model was trained for, as far
             as memory allows.
+        models: file with local models by name, and aliases; else
+            ``CURTILAGE_MODELS``, else there are none.
         policy_key: public key (PEM) that must have signed the policy; else
             ``CURTILAGE_POLICY_KEY``; without either no signature is required.
         audit: directory of an audit log; else ``CURTILAGE_AUDIT``, else the user's
@@ -133,6 +138,7 @@ class ClientOptions(TypedDict, total=False):
     model: str | Path | None
     model_sha256: str | None
     context_tokens: int | None
+    models: str | Path | None
     policy_key: str | Path | None
     audit: str | Path | None
     relay_ca: str | Path | None
@@ -234,8 +240,7 @@ class Client:
         Raises:
             ClientError: no answer is possible or allowed; the class shows the reason.
         """
-        query = query_from(messages, dict(options), stream=False)
-        return await self.session.ask(query)
+        return await self.session.ask(self._query(messages, options))
 
     def stream(
         self, messages: Messages, **options: Unpack[ChatOptions]
@@ -245,7 +250,7 @@ class Client:
         The stream's ``provenance`` names the tier once ``begin()`` returned, its
         ``answer`` is complete after the last piece.
         """
-        return self.session.stream(query_from(messages, dict(options), stream=True))
+        return self.session.stream(self._query(messages, options, stream=True))
 
     async def collect(self, ticket: str) -> Answer:
         """Return the answer to a queued query; it is kept until it is dropped.
@@ -293,8 +298,13 @@ class Client:
         Raises:
             ClientError: it cannot be determined; the class shows the reason.
         """
-        query = query_from(messages, dict(options), stream=False)
-        return await self.session.outbound(query)
+        return await self.session.outbound(self._query(messages, options))
+
+    def _query(
+        self, messages: Messages, options: ChatOptions, *, stream: bool = False
+    ) -> Query:
+        names = self.session.names
+        return query_from(messages, dict(options), stream=stream, names=names)
 
     @property
     def session(self) -> Session:

@@ -74,10 +74,11 @@ from curtilage.wire.errors import SelfTestError
 from curtilage.wire.hpke.self_test import self_test
 
 if TYPE_CHECKING:  # optional parts, which are not imported unless a policy has them
+    from curtilage.client.local.named import NamedModel, NamedModels
     from curtilage.client.local.rollout.model import RolledOutModel
     from curtilage.client.queue.deferred_store import DeferredStore
 
-    Local = LocalModel | RolledOutModel | UnavailableLocal
+    Local = LocalModel | RolledOutModel | NamedModel | UnavailableLocal
 
 PATIENT_S: Final = 5.0
 
@@ -123,11 +124,14 @@ async def assemble(
     queue = await asyncio.to_thread(queue_of, config.policy)
     kept = await asyncio.to_thread(KeptConversations, state_folder(), lasting=lasting)
     audit = audit_trail(config)
+    named = named_models(config, notify)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
-        _model_of(config, notify, sized),
+        _model_of(config, named, notify, sized),
         audit.prepare(),
     )
+    if named is not None:
+        named.warm()
     router = router_for(config.policy, local)
     return ClientParts(
         policy=config.policy,
@@ -160,7 +164,8 @@ async def assemble(
             )
         )
         or None,
-        parameters=parameters_of(local),
+        named=named,
+        parameters=lambda: parameters_of(local),
         queue=queue,
         kept=kept,
         detectors=lambda: inspector.condition,
@@ -242,6 +247,9 @@ def unloaded_model(config: ClientConfig) -> AnswersLocally:
     Raises:
         ConfigError: nothing here or in the catalogue has the name.
     """
+    named = named_models(config)
+    if named is not None and named.usual:
+        return named.get(named.usual)
     try:
         return _named_model(config)
     except (LocalUnavailableError, ConfigError) as error:
@@ -265,11 +273,59 @@ def _named_model(config: ClientConfig, sized: Notify | None = None) -> LocalMode
     )
 
 
+def named_models(
+    config: ClientConfig, notify: Notify | None = None
+) -> "NamedModels | None":
+    """Return the models of the configuration's file, not loaded yet; None: no file.
+
+    Raises:
+        ConfigError: one of them is not registered, or has another digest.
+    """
+    if config.models is None:
+        return None
+    from curtilage.client.local.named import NamedModels, open_from  # noqa: PLC0415
+
+    usual = config.model if config.model in config.models.models else None
+    if usual is not None and (config.model_sha256 or config.context_tokens):
+        raise ConfigError(
+            f"the digest and the context of {usual!r} are set in {config.models.path}"
+        )
+    try:
+        return NamedModels(
+            config.models,
+            open_from(Registry()),
+            usual=usual or "",
+            notify=notify or (lambda _: None),
+        )
+    except LocalUnavailableError as error:
+        raise ConfigError(str(error)) from None
+
+
+async def _named_usual(
+    named: "NamedModels", name: str, *, wait: bool
+) -> "NamedModel | UnavailableLocal":
+    """Return a model of the file as the usual one; as ``local_model``."""
+    try:
+        if wait:
+            with suppress(LocalModelMemoryError):
+                await named.start(name)
+        else:
+            named.warm(name)
+    except LocalUnavailableError as error:
+        return UnavailableLocal(str(error))
+    return named.get(name)
+
+
 async def _model_of(
-    config: ClientConfig, notify: Notify | None, sized: Notify | None
+    config: ClientConfig,
+    named: "NamedModels | None",
+    notify: Notify | None,
+    sized: Notify | None,
 ) -> "Local":
     """Start the model of the policy's rollout, unless the user names a model."""
     plan = config.policy.routing
+    if named is not None and named.usual:
+        return await _named_usual(named, named.usual, wait=plan is None)
     if plan is None or plan.rollout is None or config.model is not None:
         return await local_model(config, sized)
     from curtilage.client.local.rollout.model import RolledOutModel  # noqa: PLC0415

@@ -19,6 +19,13 @@ from curtilage.client.local.computing import (
     MOST_THREADS,
     Computing,
 )
+from curtilage.client.local.models_file import (
+    LEAST_CONTEXT,
+    MOST_CONTEXT,
+    MOST_SEQUENCES,
+    ModelsFile,
+    read_models_file,
+)
 from curtilage.client.system.files import folder_digest, open_ordinary, read_text
 from curtilage.policy.document.checks import Complaint, Tree, as_written
 from curtilage.policy.document.exact_list import MAX_LIST_BYTES
@@ -39,8 +46,6 @@ from curtilage.policy.signing import (
 )
 
 MAX_POLICY_BYTES = 1024 * 1024
-LEAST_CONTEXT, MOST_CONTEXT = 256, 131_072  # tokens; as the enclave server's
-MOST_SEQUENCES = 64  # as the enclave server's
 
 _Word = TypeVar("_Word", bound=str)
 
@@ -84,6 +89,7 @@ class ClientConfig:
         sequences: how many queries the local model answers at a time; None: the
             default.
         computing: how the local model computes.
+        models: the local models by name, and aliases; None: there are none.
         currency: the required signature of the policy; None: none is
             required.
         audit: directory of an existing audit log, or None: the
@@ -102,6 +108,7 @@ class ClientConfig:
     context_tokens: int | None = None
     sequences: int | None = None
     computing: Computing = field(default_factory=Computing)
+    models: ModelsFile | None = None
     currency: Currency | None = None
     audit: str | None = None
     on_premises_key_files: str | None = None
@@ -124,6 +131,7 @@ class Flags:
     kv_type: str | None = None
     flash_attention: str | None = None
     gpu_layers: int | None = None
+    models: str | None = None
     policy_key: str | None = None
     audit: str | None = None
     on_premises_key_file: str | None = None
@@ -139,18 +147,20 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
     ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``,
     ``CURTILAGE_SEQUENCES``, ``CURTILAGE_THREADS``, ``CURTILAGE_KV_TYPE``,
-    ``CURTILAGE_FLASH_ATTENTION``, ``CURTILAGE_GPU_LAYERS``, ``CURTILAGE_AUDIT`` (a
-    directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
+    ``CURTILAGE_FLASH_ATTENTION``, ``CURTILAGE_GPU_LAYERS``, ``CURTILAGE_MODELS`` (a
+    file), ``CURTILAGE_AUDIT`` (a directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a
+    file).
 
     Raises:
-        ConfigError: the policy or the key file cannot be read, or a setting of the
-            local model is not valid.
+        ConfigError: the policy or the key file cannot be read, the file of models is
+            wrong, or a setting of the local model is not valid.
         PolicyError: the policy is wrong, or not usable on this machine; all
             problems, with lines.
     """
     path = flags.policy or environ.get("CURTILAGE_POLICY")
     policy, source = read_usable_policy(path)
     key = flags.policy_key or environ.get("CURTILAGE_POLICY_KEY")
+    models = flags.models or environ.get("CURTILAGE_MODELS")
 
     def access_file(flag: str | None, name: str) -> Path | None:
         said = flag or environ.get(f"CURTILAGE_RELAY_{name}")
@@ -171,6 +181,7 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         context_tokens=_context_tokens(flags, environ),
         sequences=_number(None, environ, "SEQUENCES", 1, MOST_SEQUENCES),
         computing=_computing(flags, environ),
+        models=read_models_file(Path(models)) if models else None,
         currency=None if key is None else read_currency(policy, path, Path(key)),
         audit=flags.audit or environ.get("CURTILAGE_AUDIT"),
         on_premises_key_files=(

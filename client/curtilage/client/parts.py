@@ -9,11 +9,12 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from curtilage.client.audit.recorder import SaveTranscript
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.chat.answer import AnswerEvent, Delta
+from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.chat.query import Query
 from curtilage.client.conversation.kept import KeptConversations
 from curtilage.client.errors import FailureReason
@@ -35,7 +36,11 @@ from curtilage.policy.signing import Currency
 
 if TYPE_CHECKING:  # optional steps, which are not imported until a query needs them
     from curtilage.client.consent import Consents
+    from curtilage.client.local.named import NamedModels
     from curtilage.client.queue.deferred_store import DeferredStore
+
+
+NO_NAMED: Final = "there are no local models by name"
 
 
 class Inspects(Protocol):
@@ -196,7 +201,8 @@ class ClientParts:
         on_premises: a factory for each on-premises server, by the id of its tier.
         router: chooses among the permitted tiers; None: what may be sent is sent.
         trace: writes a line about a query that was routed; called in a thread.
-        parameters: approximate number of the local model's; 0: not known.
+        named: the local models by name; None: there is only ``local``.
+        parameters: returns the approximate number of the local model's; 0: not known.
         home_model: returns the rolled-out local model that would answer now, as in
             ``Provenance``; empty: none is rolled out.
         consents: asks the user for consent if the policy requires it; None: no user
@@ -229,7 +235,8 @@ class ClientParts:
     on_premises: Mapping[str, OnPremises] = field(default_factory=dict[str, OnPremises])
     router: Router | None = None
     trace: Callable[[TraceLine], object] | None = None
-    parameters: int = 0
+    named: "NamedModels | None" = None
+    parameters: Callable[[], int] = int
     home_model: Callable[[], str] = str
     consents: "Consents | None" = None
     queue: "DeferredStore | None" = None
@@ -241,6 +248,19 @@ class ClientParts:
     def demonstration(self) -> bool:
         """Whether the local model only shows that the path works."""
         return demonstrates(self.local)
+
+    def local_for(self, options: RoutingOptions) -> AnswersLocally:
+        """Return the local model that a request asks for.
+
+        Raises:
+            LocalModelError: it was removed meanwhile.
+        """
+        if not options.local_model:
+            return self.local
+        # Never the usual one instead.
+        if self.named is None:
+            raise LocalModelError(NO_NAMED)
+        return self.named.get(options.local_model)
 
     def now_ms(self) -> int:
         """Return the time of permits, in milliseconds since 1970."""

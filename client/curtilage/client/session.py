@@ -21,6 +21,9 @@ from curtilage.client.answering.pipeline import Pipeline
 from curtilage.client.audit.recorder import CoverRecorder
 from curtilage.client.audit.trail import AuditTrail
 from curtilage.client.chat.answer import Answer, Answerer
+from curtilage.client.chat.model_names import ModelNames
+from curtilage.client.chat.openai_chat import NAMES
+from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.chat.query import Query
 from curtilage.client.conversation.kept import UNSAVED_AT_END
 from curtilage.client.conversation.pinned import (
@@ -38,7 +41,8 @@ from curtilage.client.health import (
     Part,
     Reason,
 )
-from curtilage.client.parts import ClientParts, UnavailableLocal
+from curtilage.client.local.models_file import ModelsFile
+from curtilage.client.parts import ClientParts, UnavailableLocal, demonstrates
 from curtilage.client.remote.cover import CoverTraffic
 from curtilage.client.remote.draining import ExchangeSupervisor
 from curtilage.client.remote.enclave import Enclave
@@ -138,6 +142,30 @@ class Session:
     def demonstration(self) -> bool:
         """Whether the local model only shows that the path works."""
         return self._parts.demonstration
+
+    @property
+    def names(self) -> ModelNames:
+        """The names of models that requests may use."""
+        return NAMES if self._parts.named is None else self._parts.named.names
+
+    def named(self, model: str) -> dict[str, object]:
+        """Return what ``/v1/models`` says about a local model of the file.
+
+        Raises:
+            LocalModelError: there is none of this name.
+        """
+        local = self._parts.local_for(RoutingOptions(local_model=model))
+        return {"local_model": local.model_id, "demonstration": demonstrates(local)}
+
+    async def replace_models(self, file: ModelsFile) -> None:
+        """Take the local models and aliases of another file; see ``NamedModels``.
+
+        Raises:
+            ConfigError: it is wrong; nothing is changed.
+            LocalUnavailableError: a model of it is not here; nothing is changed.
+        """
+        if self._parts.named is not None:
+            await self._parts.named.replace(file)
 
     @property
     def queue(self) -> "Deferring":

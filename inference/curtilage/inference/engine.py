@@ -46,7 +46,7 @@ from curtilage.inference.errors import (
     RequestError,
     TemplateError,
 )
-from curtilage.inference.modelfile import VerifiedModel
+from curtilage.inference.modelfile import ModelFile
 from curtilage.inference.native import Context, Model, check_machine
 from curtilage.inference.protocol import (
     CancelToken,
@@ -159,18 +159,18 @@ class LlamaCppEngine:
     """The Protocol's engine, in this process, on llama.cpp.
 
     Args:
-        model: verified and open; closed by the engine once it is loaded.
+        model: open; verified before it is loaded, and closed once it is.
         model_id: a display name.
-        adapter: a LoRA adapter, verified and open, made for this model; likewise.
+        adapter: a LoRA adapter made for this model; likewise.
         settings: its limits.
     """
 
     def __init__(
         self,
-        model: VerifiedModel,
+        model: ModelFile,
         *,
         model_id: str,
-        adapter: VerifiedModel | None = None,
+        adapter: ModelFile | None = None,
         settings: EngineSettings = DEFAULTS,
     ) -> None:
         self._file = model
@@ -339,7 +339,7 @@ class LlamaCppEngine:
             file.close()
 
     @property
-    def _files(self) -> tuple[VerifiedModel, ...]:
+    def _files(self) -> tuple[ModelFile, ...]:
         return (self._file,) if self._adapter is None else (self._file, self._adapter)
 
     # The caller's side.
@@ -395,6 +395,9 @@ class LlamaCppEngine:
 
     def _open(self) -> tuple[Loaded, EngineInfo]:
         check_machine()
+        # Before the library reads a byte: it parses the file.
+        for file in self._files:
+            file.verify()
         adapter = self._adapter
         model = Model(
             str(self._file.load_path),

@@ -1,8 +1,12 @@
-"""A verified model file: opened once, and hashed through the open descriptor.
+"""A model file: opened once, and hashed through the open descriptor.
 
 The hashed file is the loaded one: the loader gets the open file itself (by its
 descriptor, where the system exposes descriptors as paths), and calls
 ``check_unchanged`` afterwards. Fetches nothing.
+
+A process that holds keys or questions hashes a file first: the library that parses it
+is not made for hostile files. A confined process may load it while another one hashes
+it (docs/decisions/0078).
 """
 
 import hashlib
@@ -13,10 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from typing_extensions import override
+
 from curtilage.inference.errors import ModelDigestError, ModelFileError
 
 CHANGED: Final = "the model file changed after it was verified"
 CHANGED_MEANWHILE: Final = "the model file changed while it was hashed"
+UNREADABLE: Final = "the model file cannot be read"
 CHUNK_BYTES: Final = 1 << 20
 MAGIC: Final = b"GGUF"
 SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -25,20 +32,24 @@ DESCRIPTORS: Final = Path("/proc/self/fd")
 _Identity = tuple[int, int, int, int, int]
 
 
-class VerifiedModel:
-    """An open model file whose SHA-256 was verified.
+class ModelFile:
+    """An open model file, and the SHA-256 that it must have.
 
-    Made only by ``verify_model_file``. Close it, or use it in a ``with``.
+    Close it, or use it in a ``with``.
 
     Attributes:
         path: for messages.
-        sha256: its digest, hex.
+        sha256: its digest, hex; until ``verify`` returned, only the expected one.
         size_bytes: its size.
+
+    Raises:
+        ModelFileError: it cannot be opened, or is not a GGUF file.
     """
 
     def __init__(self, path: Path, sha256: str) -> None:
         self.path = path
         self.sha256 = sha256
+        self._verified = False
         try:
             self._file = path.open("rb")
         except OSError as problem:
@@ -46,10 +57,14 @@ class VerifiedModel:
                 f"the model file cannot be opened: {problem.strerror}"
             ) from None
         try:
-            self._identity = self._verify()
-        except BaseException:
+            self._identity = _identity(os.fstat(self._file.fileno()))
+            magic = os.pread(self._file.fileno(), len(MAGIC), 0)
+        except OSError:
             self._file.close()
-            raise
+            raise ModelFileError(UNREADABLE) from None
+        if magic != MAGIC:
+            self._file.close()
+            raise ModelFileError("the model file is not a GGUF file")
         self.size_bytes = self._identity[2]
 
     def __enter__(self) -> Self:
@@ -66,6 +81,11 @@ class VerifiedModel:
         self.close()
 
     @property
+    def descriptor(self) -> int:
+        """Of the open file; closed with it."""
+        return self._file.fileno()
+
+    @property
     def load_path(self) -> Path:
         """The path to load from: the descriptor itself on Linux.
 
@@ -76,8 +96,35 @@ class VerifiedModel:
             return DESCRIPTORS / str(self._file.fileno())
         return self.path
 
+    def verify(self) -> None:
+        """Hash the file and compare; a second call returns at once.
+
+        Raises:
+            ModelDigestError: it is another file.
+            ModelFileError: it was written to meanwhile, or cannot be read.
+        """
+        if self._verified:
+            return
+        digest = hashlib.sha256()
+        try:
+            read = 0
+            # At offsets of its own: a process that inherited the descriptor may read at
+            # the same time, and the two have one position.
+            while chunk := os.pread(self._file.fileno(), CHUNK_BYTES, read):
+                digest.update(chunk)
+                read += len(chunk)
+            now = _identity(os.fstat(self._file.fileno()))
+        except (OSError, ValueError):
+            raise ModelFileError(UNREADABLE) from None
+        if digest.hexdigest() != self.sha256:
+            raise ModelDigestError(expected=self.sha256, found=digest.hexdigest())
+        # If it was written to meanwhile, the file differs from what was hashed.
+        if now != self._identity:
+            raise ModelFileError(CHANGED_MEANWHILE)
+        self._verified = True
+
     def check_unchanged(self) -> None:
-        """Refuse the file if it was written to, or replaced, since hashing.
+        """Refuse the file if it was written to, or replaced, since it was opened.
 
         Raises:
             ModelFileError: it is not the hashed file any more.
@@ -96,20 +143,56 @@ class VerifiedModel:
         """Close the file; a model loaded from it remains."""
         self._file.close()
 
-    def _verify(self) -> _Identity:
-        before = _identity(os.fstat(self._file.fileno()))
-        if self._file.read(len(MAGIC)) != MAGIC:
-            raise ModelFileError("the model file is not a GGUF file")
-        self._file.seek(0)
-        digest = hashlib.sha256()
-        while chunk := self._file.read(CHUNK_BYTES):
-            digest.update(chunk)
-        if digest.hexdigest() != self.sha256:
-            raise ModelDigestError(expected=self.sha256, found=digest.hexdigest())
-        # If it was written to meanwhile, the file differs from what was hashed.
-        if _identity(os.fstat(self._file.fileno())) != before:
-            raise ModelFileError(CHANGED_MEANWHILE)
-        return before
+
+class VerifiedModel(ModelFile):
+    """A model file that was hashed when it was opened."""
+
+    def __init__(self, path: Path, sha256: str) -> None:
+        super().__init__(path, sha256)
+        try:
+            self.verify()
+        except BaseException:
+            self.close()
+            raise
+
+
+class LentModel(ModelFile):
+    """A model file that another process has open too, and hashes meanwhile.
+
+    That process sends no request before the digest is right (decision 0078).
+
+    Args:
+        path: the file.
+        sha256: its expected digest, hex.
+        lent: the other process's descriptor, inherited.
+    """
+
+    def __init__(self, path: Path, sha256: str, lent: int) -> None:
+        super().__init__(path, sha256)
+        self._lent = lent
+
+    @override
+    def verify(self) -> None:
+        """Check that this is the file that the other process hashes.
+
+        Raises:
+            ModelFileError: it is another one, or was written to meanwhile.
+        """
+        if _identity(os.fstat(self._lent)) != self._identity:
+            raise ModelFileError(CHANGED)
+
+
+def open_model_file(path: Path, expected_sha256: str) -> ModelFile:
+    """Open a model file; the engine verifies it before it loads it.
+
+    Args:
+        path: a GGUF file.
+        expected_sha256: 64 hex digits; mandatory.
+
+    Raises:
+        ModelFileError: it cannot be opened, or is not a GGUF file.
+    """
+    return ModelFile(path, _checked(path, expected_sha256))
 
 
 def verify_model_file(path: Path, expected_sha256: str) -> VerifiedModel:
@@ -123,13 +206,17 @@ def verify_model_file(path: Path, expected_sha256: str) -> VerifiedModel:
         ModelDigestError: it is another file.
         ModelFileError: it cannot be read, or is not a GGUF file.
     """
+    return VerifiedModel(path, _checked(path, expected_sha256))
+
+
+def _checked(path: Path, expected_sha256: str) -> str:
     expected = expected_sha256.lower()
     if SHA256_HEX.fullmatch(expected) is None:
         raise ModelFileError("the model's SHA-256 is not 64 hex digits")
     # Opening a pipe would block.
     if path.exists() and not path.is_file():
         raise ModelFileError("the model file is not a regular file")
-    return VerifiedModel(path, expected)
+    return expected
 
 
 def read_head(path: Path, size: int) -> tuple[bytes, int]:

@@ -18,6 +18,7 @@ from curtilage.policy.decision.routes import Route
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
 from support.client_parts import PLAIN, MemoryTrail, ScriptedLocal, WordInspector
+from support.fakes import returns
 from support.memory_enclave import (
     Clock,
     MemoryEnclave,
@@ -76,7 +77,7 @@ class Bench:
                 keys=key_store(policy=policy),
                 audit=self.trail,
                 clock=Clock(),
-                parameters=parameters,
+                parameters=returns(parameters),
             )
         )
 

@@ -17,6 +17,7 @@ from curtilage.client.chat.openai_fields import REFUSALS
 from curtilage.client.chat.query import Query
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.errors import ConfigError, ListenError
+from curtilage.client.local.named import NamedModels
 from curtilage.client.local.registry.catalogue import known
 from curtilage.client.parts import (
     AnswersLocally,
@@ -33,6 +34,7 @@ from support.client_parts import (
 )
 from support.counts import Counts
 from support.memory_enclave import Clock, MemoryEnclave, Reply, chunk, key_store, sse
+from support.named_models import named_models
 
 CANARY = "canary-90d2"
 ASK = [{"role": "user", "content": CANARY}]
@@ -44,6 +46,7 @@ async def served(
     local: AnswersLocally | None = None,
     enclave: MemoryEnclave | None = None,
     audit: MemoryTrail | None = None,
+    named: NamedModels | None = None,
 ) -> AsyncGenerator[str]:
     session = Session(
         ClientParts(
@@ -54,6 +57,7 @@ async def served(
             keys=key_store(),
             audit=audit or MemoryTrail(),
             clock=Clock(),
+            named=named,
         )
     )
     async with session, gateway.serving(session, "127.0.0.1", 0) as port:
@@ -425,6 +429,66 @@ async def test_for_another_model_the_error_lists_the_models() -> None:
                 "model",
             )
             assert CANARY not in str(refused.value)
+
+
+ALIASES = {"gpt-4o-mini": "small", "gpt-4o": "curtilage", "openai/o3": "enclave"}
+
+
+async def test_models_by_name_are_listed_and_answer() -> None:
+    async with (
+        served(
+            local=ScriptedLocal(),
+            enclave=MemoryEnclave(),
+            named=named_models("small", aliases=ALIASES),
+        ) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        listed = {each.id: each.model_extra async for each in client.models.list()}
+        usual = {"local_model": "scripted", "demonstration": False}
+        assert listed == {
+            "curtilage": {"curtilage": usual},
+            "gpt-4o": {"curtilage": {"alias_of": "curtilage", **usual}},
+            "gpt-4o-mini": {
+                "curtilage": {
+                    "alias_of": "small",
+                    "local_model": "small-file",
+                    "demonstration": False,
+                }
+            },
+            "openai/o3": {"curtilage": {"alias_of": "enclave"}},
+            "small": {
+                "curtilage": {"local_model": "small-file", "demonstration": False}
+            },
+        }
+        for name, about in listed.items():
+            assert (await client.models.retrieve(name)).model_extra == about
+        for name, said in (
+            ("small", "By small"),
+            ("gpt-4o-mini", "By small"),
+            ("gpt-4o", "From afar."),
+            ("openai/o3", "From afar."),
+        ):
+            answer = await client.chat.completions.create(
+                model=name, messages=[{"role": "user", "content": "hello"}]
+            )
+            assert answer.choices[0].message.content == said
+        with pytest.raises(openai.NotFoundError):
+            await client.models.retrieve(CANARY)
+
+
+async def test_with_the_catch_all_no_name_is_unknown_and_none_is_repeated() -> None:
+    async with (
+        served(named=named_models("small", aliases={"*": "small"})) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused") as client,
+    ):
+        listed = [each.id async for each in client.models.list()]
+        assert listed == ["curtilage", "small"]
+        assert (await client.models.retrieve(CANARY)).id == "*"
+        answer = await client.chat.completions.create(
+            model=CANARY, messages=[{"role": "user", "content": "hello"}]
+        )
+        assert answer.choices[0].message.content == "By small"
+        assert answer.model == "small-file"
 
 
 async def test_for_another_path_the_error_lists_the_paths() -> None:

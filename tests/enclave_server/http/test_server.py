@@ -686,7 +686,7 @@ async def test_unforeseen_failure_of_the_model_is_sealed(
 async def test_unknown_model_is_an_encapsulated_error(form: str) -> None:
     parts = await make_parts()
     sealed = seal(parts.key, inner_request(chat_body(model="x\ty" * 99)), form=form)
-    assert await answer_inside(parts, sealed) == (400, "model_not_found")
+    assert await answer_inside(parts, sealed) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize("form", FORMS)

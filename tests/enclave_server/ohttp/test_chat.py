@@ -289,7 +289,9 @@ def test_number_beyond_float_is_refused() -> None:
 
 def test_parse_chat_takes_the_one_model_by_name() -> None:
     assert parse(model=MODEL_ID) == parse()
-    assert refused(model=CANARY) == ("model_not_found", "model")
+    error = refusal(json.dumps({"messages": [USER], "model": CANARY}).encode())
+    assert (error.status, error.code, error.param) == (404, "model_not_found", "model")
+    assert CANARY not in str(error)
 
 
 @pytest.mark.parametrize("key", sorted(KNOWN_UNSUPPORTED))

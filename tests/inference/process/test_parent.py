@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -30,7 +31,7 @@ from curtilage.inference.errors import (
     ModelFileError,
     RequestError,
 )
-from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.modelfile import ModelFile, verify_model_file
 from curtilage.inference.process import parent
 from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess, Watch
@@ -370,6 +371,71 @@ async def test_another_file_is_refused_at_start(byte_model: Path) -> None:
     with pytest.raises(ModelDigestError):
         await engine.start()
     assert not engines()
+    await engine.close()
+
+
+TAKEN_OVER = """
+import sys
+from curtilage.inference.process import __main__ as process
+from curtilage.inference import modelfile
+# As a file that has taken the process over would do.
+modelfile.ModelFile.verify = modelfile.LentModel.verify = lambda file: None
+sys.exit(process.main())
+"""
+
+
+async def test_a_process_that_was_taken_over_cannot_pass_another_file(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(TAKEN_OVER, monkeypatch)
+    plan = replace(planned(byte_model), sha256="0a" * 32)
+    engine = EngineProcess(plan, watch=QUICK)
+    with pytest.raises(ModelDigestError) as refused:
+        await engine.start()
+    assert refused.value.found == sha256_of(byte_model)
+    await engine.close()
+
+
+async def test_nothing_is_answered_before_the_digest_is_right(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed = threading.Event()
+    verify = parent.ModelFile.verify
+
+    def late(file: ModelFile) -> None:
+        hashed.wait(PATIENCE_S)
+        verify(file)
+
+    monkeypatch.setattr(parent.ModelFile, "verify", late)
+    engine = EngineProcess(planned(byte_model), watch=QUICK)
+    starting = asyncio.create_task(engine.start())
+    while engine.wall is None:  # noqa: ASYNC110 - it belongs to another process
+        await asyncio.sleep(0.01)
+    # It has loaded the file meanwhile.
+    assert not starting.done()
+    with pytest.raises(EngineClosedError):
+        _ = engine.info
+    hashed.set()
+    await starting
+    assert isinstance((await collect(engine, asked()))[-1], Done)
+    await engine.close()
+
+
+async def test_a_file_that_changes_while_it_is_loaded_is_refused(
+    byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shutil.copy(byte_model, tmp_path / "model.gguf"))
+    verify = parent.ModelFile.verify
+
+    def then_changed(file: ModelFile) -> None:
+        verify(file)
+        with path.open("r+b") as writer:
+            writer.write(b"GGUF")
+
+    monkeypatch.setattr(parent.ModelFile, "verify", then_changed)
+    engine = EngineProcess(planned(path), watch=QUICK)
+    with pytest.raises(ModelFileError, match="changed"):
+        await engine.start()
     await engine.close()
 
 

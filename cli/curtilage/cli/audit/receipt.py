@@ -16,7 +16,9 @@ from curtilage.client.audit.record import (
     ReceiptLine,
     receipt_secret,
 )
+from curtilage.client.chat.model_names import ANY, ModelNames
 from curtilage.client.chat.openai_chat import parse_completion_request
+from curtilage.client.chat.openai_fields import MODEL_ID
 from curtilage.client.errors import UsageError
 from curtilage.client.remote.receipts import proves_answer, proves_question
 from curtilage.client.system.files import read_start
@@ -40,6 +42,8 @@ _SIGNED: Final = {
     False: "NOT SIGNED YET: anyone who can write there could have made it. The\n"
     "              client signs a minute later, if it still runs, or when it exits",
 }
+# An application's name for the model is not part of what is sent.
+ANY_NAME: Final = ModelNames(aliases={ANY: MODEL_ID})
 NEVER_SENT: Final = "NONE: no signed record shows that this query was sent"
 
 
@@ -170,7 +174,7 @@ def _is_question(receipt: Receipt, secret: bytes, file: bytes) -> bool:
     if proves_question(receipt, secret, file):
         return True
     try:
-        payload = parse_completion_request(file).query.payload().content
+        payload = parse_completion_request(file, ANY_NAME).query.payload().content
     # A file that is no request can only be the sent form, which was compared already.
     except UsageError:
         return False

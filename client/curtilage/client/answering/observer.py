@@ -21,6 +21,7 @@ from curtilage.client.chat.answer import (
     SessionEvent,
     Verified,
 )
+from curtilage.client.chat.options import RoutingOptions
 from curtilage.client.errors import (
     AnswererError,
     BlockedError,
@@ -118,9 +119,17 @@ class Observer:
             ),
         )
 
-    def failed(self, tier: Tier, reason: FailureReason) -> None:
-        """Count a tier that failed; a rejected draft is no failure."""
-        self.missed(tier.id, reason)
+    def failed(self, tier: Tier, reason: FailureReason, *, of: RoutingOptions) -> None:
+        """Count a tier that failed; a rejected draft is no failure.
+
+        Args:
+            tier: the tier.
+            reason: why.
+            of: the options of the query.
+        """
+        # Of another local model than the usual one, it says nothing about the tier.
+        if not of.local_model:
+            self.missed(tier.id, reason)
         # The local model works: its text was not good enough. As a failure, it would
         # hide real ones.
         if reason is not LocalFailure.DRAFT_REJECTED:
@@ -235,7 +244,8 @@ class Delivery:
 
     async def _finished(self, source: Provenance) -> None:
         tier = source.tier
-        self._observer.there(tier)
+        if not self._course.case.options.local_model:
+            self._observer.there(tier)
         home = not self._observer.tiers[tier].kind.outside
         telemetry.answered(source.route, home=home)
         # An escalated query got the better answer, unless the tier of the draft

@@ -273,7 +273,8 @@ class Pipeline:
         # The mask is the input, not the policy: the router can only order what was
         # decided.
         router, permitted = self._router, case.ways.permitted
-        if router is None:
+        if router is None or query.options.local_model:
+            # One local model was asked for: nothing is left to choose.
             return self._planner.usual(case)
         chose_s, key = monotonic(), None
         # If one tier is permitted, as for everything that is kept local, the text is
@@ -328,7 +329,7 @@ class Pipeline:
         except AnswererError as error:
             failed = error.alone()
         tier = course.tier
-        self.observer.failed(tier, failed.reason)
+        self.observer.failed(tier, failed.reason, of=course.case.options)
         wait_s = self._planner.wait_s(course, failed)
         if wait_s is None:
             return course.failed(failed)

@@ -17,13 +17,13 @@ from typing import Final, cast
 from curtilage.client.chat.answer import (
     without_notes,
 )
+from curtilage.client.chat.model_names import ModelNames
 from curtilage.client.chat.openai_fields import (
     DOCUMENT,
     DROPPED,
     DROPPED_IN_MESSAGES,
     DROPPED_IN_PARTS,
     MESSAGE_FIELDS,
-    MODEL_ID,
     NEUTRAL,
     PARTS,
     USED,
@@ -45,7 +45,6 @@ from curtilage.client.chat.options import (
 )
 from curtilage.client.chat.query import ROLES, Message, Query, Settings, ToolCall
 from curtilage.client.errors import (
-    ModelNotFoundError,
     TooLargeError,
     UnknownFieldError,
     UnsupportedContentError,
@@ -235,6 +234,8 @@ OPTIONS: Final = frozenset(
     | {"deterministic", "n", "presence_penalty", "frequency_penalty"}
     | {"tools", "tool_choice", "parallel_tool_calls", "response_format"}
 )
+NAMES: Final = ModelNames()
+"""Without a file of models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +253,14 @@ class ChatCompletionRequest:
     dropped: tuple[str, ...] = ()
 
 
-def parse_completion_request(body: bytes) -> ChatCompletionRequest:
+def parse_completion_request(
+    body: bytes, names: ModelNames = NAMES
+) -> ChatCompletionRequest:
     """Parse the body of ``POST /v1/chat/completions``.
+
+    Args:
+        body: the request.
+        names: that its ``model`` may be.
 
     Raises:
         UsageError: a field is invalid; names it, and never repeats its value.
@@ -267,8 +274,7 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
             raise UnsupportedFieldError(
                 f"{name} is not supported ({DOCUMENT})", param=name
             )
-    if given.get("model", MODEL_ID) != MODEL_ID:
-        raise ModelNotFoundError(no_such_model(), param="model")
+    target = names.target(given.get("model"))
     messages, others = turns_of(request.get("messages"))
     require_text(others)
     stream = flag("stream", request.get("stream"))
@@ -280,7 +286,7 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
         request,
         messages,
         stream=stream,
-        options=options_from(cast("JsonObject", routing or {})),
+        options=target.narrowed(options_from(cast("JsonObject", routing or {}))),
     )
     options = request.get("stream_options")
     if options is not None and not isinstance(options, dict):
@@ -289,11 +295,6 @@ def parse_completion_request(body: bytes) -> ChatCompletionRequest:
     return ChatCompletionRequest(
         query=query, include_usage=asked is True, dropped=dropped
     )
-
-
-def no_such_model() -> str:
-    """Return the error for a request for another model; it lists the available ones."""
-    return f"no such model; the models here are: {MODEL_ID} ({DOCUMENT})"
 
 
 def _refuse_unknown(names: Collection[str]) -> None:
@@ -346,6 +347,7 @@ def query_from(
     *,
     stream: bool,
     answered: bool = True,
+    names: ModelNames = NAMES,
 ) -> Query:
     """Create a query from the arguments of a library call.
 
@@ -355,13 +357,14 @@ def query_from(
         stream: whether pieces are wanted.
         answered: whether it is to be answered, and not only decided; if not, a part
             that is not text becomes a place.
+        names: that the option ``model`` may be.
 
     Raises:
         UsageError: an argument is invalid; names it.
     """
     turns = [{"role": "user", "content": messages}]
     given = turns if isinstance(messages, str) else [dict(each) for each in messages]
-    unknown = options.keys() - OPTIONS - ROUTING_FIELDS
+    unknown = options.keys() - OPTIONS - ROUTING_FIELDS - {"model"}
     if unknown:
         raise UsageError("an option is not supported", param=min(unknown))
     parsed, others = turns_of(given)
@@ -380,8 +383,10 @@ def query_from(
         parsed,
         stream=stream,
         opaque=tuple(other.where for other in others),
-        options=options_from(
-            {name: options[name] for name in options.keys() & ROUTING_FIELDS}
+        options=names.target(options.get("model")).narrowed(
+            options_from(
+                {name: options[name] for name in options.keys() & ROUTING_FIELDS}
+            )
         ),
     )
 

@@ -18,7 +18,7 @@ QUEUE_PATH: Final = "/v1/curtilage/queue/"
 HEALTH_PATH: Final = "/healthz"
 
 USED: Final[Mapping[str, str]] = {
-    "model": f"`{MODEL_ID}`, or left out",
+    "model": f"`{MODEL_ID}`, left out, or a name of the file of models",
     "messages": "text: a string, or a list of parts of type `text`; a `name`; calls of "
     "tools and their results",
     "max_tokens": "1 to 32768",
@@ -124,9 +124,10 @@ assistant is text like its ``content``."""
 
 ROUTES: Final[Mapping[str, str]] = {
     f"POST {CHAT_PATH}": "see the tables below",
-    f"GET {MODELS_PATH}": f"one entry, `{MODEL_ID}`; its field `curtilage` names the "
-    "local model, and says whether that is a demonstration model (`demonstration`)",
-    f"GET {MODELS_PATH}/{MODEL_ID}": "that entry",
+    f"GET {MODELS_PATH}": f"`{MODEL_ID}`, and the names of the file of models; the "
+    "field `curtilage` of each names the local model and says whether that is a "
+    "demonstration model (`demonstration`), or what an alias stands for (`alias_of`)",
+    f"GET {MODELS_PATH}/NAME": "one entry",
     f"POST {FEEDBACK_PATH}": "not in OpenAI's API: whether an answer was good",
     f"GET {QUEUE_PATH}TICKET": "not in OpenAI's API: the answer to a queued "
     "question; `DELETE` deletes it",
@@ -160,7 +161,7 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     (403, "blocked_by_policy"): "the policy blocks it",
     (403, "not_local"): "`Host`, `Origin` or `Sec-Fetch-Site` names another site than "
     "this machine",
-    (404, "model_not_found"): f"another `model` than `{MODEL_ID}`",
+    (404, "model_not_found"): f"a `model` that `GET {MODELS_PATH}` does not list",
     (404, "not_found"): "another path",
     (405, "method_not_allowed"): "another method for this path; `Allow` names the "
     "available ones",

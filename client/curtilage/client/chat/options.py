@@ -72,6 +72,8 @@ class RoutingOptions:
         require: the only kind of tier that may answer.
         consent: a token which proves that the user consented to sending it.
         defer: if no tier can answer at the moment, queue it and retry.
+        local_model: the only local model that may answer, by its name; empty: the
+            usual one.
     """
 
     ttft_ms: int | None = None
@@ -83,6 +85,7 @@ class RoutingOptions:
     require: Require | None = None
     consent: str | None = field(default=None, repr=False)
     defer: bool = False
+    local_model: str = ""
 
 
 # In speech, a pause of more than 150 ms is noticeable; a chat feels responsive at 500.

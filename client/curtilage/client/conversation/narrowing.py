@@ -35,7 +35,7 @@ class Narrowing:
         inspect: inspects the result.
         generate: writes summaries; the local model.
         pinned: knows kept turns, also those no longer in the conversation.
-        parameters: approximate size of the local model; 0: unknown.
+        parameters: returns the approximate size of the local model; 0: unknown.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Narrowing:
         generate: Callable[[Query], AsyncGenerator[AnswerEvent]],
         *,
         pinned: PinnedConversations,
-        parameters: int,
+        parameters: Callable[[], int],
     ) -> None:
         self._pinned = pinned
         self._policy = policy
@@ -67,7 +67,7 @@ class Narrowing:
         if plan is None or plan.observe or len(query.messages) < _SEVERAL:
             return AskLocal()
         why: NotPossible | None = None
-        for rung in rungs(plan.history, parameters=self._parameters):
+        for rung in rungs(plan.history, parameters=self._parameters()):
             summary = None
             if rung is Rung.SUMMARY:
                 request = summary_request(query, taint, plan.history)

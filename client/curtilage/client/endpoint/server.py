@@ -36,11 +36,11 @@ from aiohttp.http import HttpProcessingError
 from curtilage.client import telemetry
 from curtilage.client.answering.answer_stream import AnswerStream
 from curtilage.client.chat.answer import Answer, Delta, Progress, SessionEvent
+from curtilage.client.chat.model_names import ANY
 from curtilage.client.chat.openai_chat import (
     MAX_REQUEST_BYTES,
     ChatCompletionRequest,
     JsonObject,
-    no_such_model,
     parse_completion_request,
     parse_feedback,
 )
@@ -54,6 +54,7 @@ from curtilage.client.chat.openai_fields import (
     QUEUE_PATH,
     ROUTES,
 )
+from curtilage.client.chat.options import Require
 from curtilage.client.chat.query import Query
 from curtilage.client.endpoint.accounts import Callers
 from curtilage.client.endpoint.admission import (
@@ -79,7 +80,6 @@ from curtilage.client.errors import (
     ConfigError,
     ConsentRequiredError,
     ListenError,
-    ModelNotFoundError,
     NotRoutedError,
     QueuedError,
     TicketError,
@@ -308,7 +308,7 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         _require_json(request)
-        chat = parse_completion_request(content)
+        chat = parse_completion_request(content, self._session.names)
         stream = self._session.stream(chat.query)
         try:
             if chat.query.stream:
@@ -355,27 +355,36 @@ class _Endpoint:
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del request, content
-        return _json({"object": "list", "data": [self._model_object()]})
+        names = self._session.names.listed
+        entries = [self._model_object(name) for name in names]
+        return _json({"object": "list", "data": entries})
 
     async def _model(
         self, request: web.BaseRequest, content: bytes
     ) -> web.StreamResponse:
         del content
-        if request.path != f"{MODELS_PATH}/{MODEL_ID}":
-            raise ModelNotFoundError(no_such_model(), param="model")
-        return _json(self._model_object())
+        name, names = request.path.removeprefix(f"{MODELS_PATH}/"), self._session.names
+        names.target(name)  # refuses an unknown one
+        # Any other name is answered under ``*``; no sender's text is repeated.
+        return _json(self._model_object(name if name in names.listed else ANY))
 
-    def _model_object(self) -> JsonObject:
+    def _model_object(self, name: str) -> JsonObject:
+        meaning = self._session.names.meaning(name) or MODEL_ID
+        about: JsonObject = {} if meaning == name else {"alias_of": meaning}
+        if meaning in {MODEL_ID, Require.LOCAL}:
+            # The tier is chosen for each question; this describes the local model.
+            about |= {
+                "local_model": self._session.local_model,
+                "demonstration": self._session.demonstration,
+            }
+        elif meaning in self._session.names.models:
+            about |= self._session.named(meaning)
         return {
-            "id": MODEL_ID,
+            "id": name,
             "object": "model",
             "created": 0,
             "owned_by": "curtilage",
-            # The tier is chosen for each question; this describes the local model.
-            "curtilage": {
-                "local_model": self._session.local_model,
-                "demonstration": self._session.demonstration,
-            },
+            "curtilage": about,
         }
 
     async def _collect(

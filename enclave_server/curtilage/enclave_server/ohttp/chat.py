@@ -193,7 +193,8 @@ def parse_chat_completion_request(
         limits: see there.
 
     Raises:
-        ChatError: status 400 with a code and, for a known key, its name.
+        ChatError: status 400, or 404 for another model, with a code and, for a known
+            key, its name.
     """
     # Unknown keys before anything else: a request for what is not supported is refused
     # whole, whatever the rest of it says.
@@ -202,7 +203,7 @@ def parse_chat_completion_request(
     # One model is loaded; a request for another must not be answered by this one.
     model = body.get("model")
     if model is not None and model != MODEL_ID:
-        raise ChatError(400, "model_not_found", param="model")
+        raise ChatError(404, "model_not_found", param="model")
     # Counted before any of them is read: the templates loop over them all.
     turns = body.get("messages")
     if not is_list(turns) or not turns:

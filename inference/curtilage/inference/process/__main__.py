@@ -2,8 +2,9 @@
 
 The first frame is the plan, which names the model's files. Before it loads a library
 the process confines itself (``curtilage.sandbox``): native code too reaches no network,
-sees no other file, writes none and starts no program. Then it hashes the files, loads
-them, and reports the model and the layers of its wall, or why it cannot. From then on
+sees no other file, writes none and starts no program. Then it loads the files, which
+its parent hashes meanwhile, and reports the model and the layers of its wall, or why it
+cannot. From then on
 it answers requests, as many at a time as the engine has sequences, until its parent
 closes the pipe. What is printed is discarded.
 """
@@ -21,7 +22,7 @@ from curtilage.inference.errors import (
     EngineMissingError,
     InferenceError,
 )
-from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.modelfile import LentModel
 from curtilage.inference.process.codec import (
     LOADED,
     STEPS,
@@ -84,12 +85,15 @@ def _loaded(plan: Plan) -> "LlamaCppEngine":
         from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
     except ImportError as missing:
         raise EngineMissingError(missing.name or str(missing)) from None
-    model = verify_model_file(Path(plan.model), plan.sha256)
-    adapter = None
-    if plan.adapter:
-        adapter = verify_model_file(Path(plan.adapter), plan.adapter_sha256)
+    model, *adapter = (
+        LentModel(path, sha256, lent)
+        for (path, sha256), lent in zip(plan.files, plan.lent, strict=True)
+    )
     return LlamaCppEngine(
-        model, model_id=plan.model_id, adapter=adapter, settings=plan.settings
+        model,
+        model_id=plan.model_id,
+        adapter=adapter[0] if adapter else None,
+        settings=plan.settings,
     )
 
 

@@ -9,6 +9,7 @@ process has read no request.
 import math
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import (
     Any,
@@ -62,6 +63,7 @@ class Plan:
         adapter: path of a LoRA adapter; empty: none.
         adapter_sha256: the adapter's digest, hex.
         settings: the engine's limits.
+        lent: the parent's descriptors of the files, which it hashes; of one process.
     """
 
     model: str
@@ -70,6 +72,13 @@ class Plan:
     adapter: str = ""
     adapter_sha256: str = ""
     settings: EngineSettings
+    lent: tuple[int, ...] = ()
+
+    @property
+    def files(self) -> tuple[tuple[Path, str], ...]:
+        """The files' paths and digests."""
+        adapter = ((Path(self.adapter), self.adapter_sha256),) if self.adapter else ()
+        return ((Path(self.model), self.sha256), *adapter)
 
 
 def to_value(given: object) -> object:

@@ -8,12 +8,15 @@ here.
 
 import asyncio
 import math
+import os
 import subprocess  # noqa: TID251 - a door
+import sys
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, Self, cast
 
 from typing_extensions import override
 
@@ -25,7 +28,10 @@ from curtilage.inference.errors import (
     EngineHungError,
     EngineRestartingError,
     InferenceError,
+    ModelDigestError,
+    ModelFileError,
 )
+from curtilage.inference.modelfile import ModelFile, open_model_file
 from curtilage.inference.process.codec import (
     ERROR,
     LOADED,
@@ -109,7 +115,7 @@ class _Child(asyncio.Protocol):
         take: takes each of its values; raises ValueError if it is none.
     """
 
-    def __init__(self, plan: bytes, take: Callable[[object], None]) -> None:
+    def __init__(self, plan: Plan, take: Callable[[object], None]) -> None:
         self._plan = plan
         self._take = take
         self._reader = FrameReader(MAX_EVENT_BYTES)
@@ -134,12 +140,13 @@ class _Child(asyncio.Protocol):
             stderr=subprocess.DEVNULL,  # a library's message may contain a text
             env=environment(*KEPT_ENVIRONMENT),
             bufsize=0,
+            pass_fds=self._plan.lent,
         )
         loop = asyncio.get_running_loop()
         to, from_ = cast("IO[bytes]", popen.stdin), cast("IO[bytes]", popen.stdout)
         self._to, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, to)
         self._from, _ = await loop.connect_read_pipe(lambda: self, from_)
-        self._to.write(self._plan)
+        self._to.write(encode_frame(to_value(self._plan)))
 
     def say(self, value: object) -> None:
         """Send a value, if the process still reads."""
@@ -179,11 +186,94 @@ class _Child(asyncio.Protocol):
             return why or EngineRestartingError
         # Its pipe may end shortly before it: then its own status says more.
         patience_s = EXIT_S if self.ended.done() and why is None else 0.0
-        status = await asyncio.to_thread(_reaped, self._popen, patience_s)
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                pipe.close()  # a transport has closed it already, if there was one
+        reaping = asyncio.ensure_future(
+            asyncio.to_thread(_reaped, self._popen, patience_s)
+        )
+        try:
+            status = await asyncio.shield(reaping)
+        except asyncio.CancelledError:
+            await reaping  # whoever gives up leaves no process behind
+            raise
+        finally:
+            for pipe in (self._popen.stdin, self._popen.stdout):
+                if pipe is not None:
+                    pipe.close()  # a transport has closed it already, if any
         return why or partial(EngineCrashedError, status)
+
+
+class _Files:
+    """The files of a plan, open, and their hashing."""
+
+    def __init__(self, files: list[ModelFile], niceness: int) -> None:
+        self._files = files
+        self._niceness = niceness
+        self.lent = tuple(each.descriptor for each in files)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def verified(self) -> Why | None:
+        """Hash them; return what is wrong."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Why | None] = loop.create_future()
+
+        def hashed() -> None:
+            # In a thread of its own, whose niceness cannot be taken back.
+            if self._niceness and sys.platform == "linux":
+                with suppress(OSError):
+                    thread = threading.get_native_id()
+                    os.setpriority(os.PRIO_PROCESS, thread, self._niceness)
+            why = self._wrong(ModelFile.verify)
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(
+                    lambda: done.cancelled() or done.set_result(why)
+                )
+
+        threading.Thread(target=hashed, daemon=True).start()
+        return await done
+
+    def changed(self) -> Why | None:
+        """Return what is wrong if one was written to, or replaced, since."""
+        return self._wrong(ModelFile.check_unchanged)
+
+    def _wrong(self, check: Callable[[ModelFile], None]) -> Why | None:
+        try:
+            for each in self._files:
+                check(each)
+        except InferenceError as problem:
+            return _same(problem)
+        return None
+
+    def close(self) -> None:
+        for each in self._files:
+            each.close()
+
+
+def _opened(plan: Plan) -> _Files:
+    """Open the files of a plan.
+
+    Raises:
+        ModelFileError: one is missing, or no model file.
+    """
+    files: list[ModelFile] = []
+    try:
+        for path, sha256 in plan.files:
+            files.append(open_model_file(path, sha256))
+    except BaseException:
+        for each in files:
+            each.close()
+        raise
+    return _Files(files, plan.settings.niceness)
+
+
+def _same(problem: InferenceError) -> Why:
+    """Return how to make an error of a file again."""
+    if isinstance(problem, ModelDigestError):
+        return partial(ModelDigestError, expected=problem.expected, found=problem.found)
+    return partial(ModelFileError, str(problem))
 
 
 def _reaped(popen: "subprocess.Popen[bytes]", patience_s: float) -> int:
@@ -244,7 +334,7 @@ class EngineProcess:
         limits = replace(
             plan.settings, max_queued=plan.settings.max_queued + plan.settings.sequences
         )
-        self._sent = encode_frame(to_value(replace(plan, settings=limits)))
+        self._sent = replace(plan, settings=limits)
         self._watch = watch
         self.changed: Callable[[InferenceError | None], object] = _ignore
         self._streams: dict[int, _Stream] = {}
@@ -428,21 +518,40 @@ class EngineProcess:
     async def _live(self, started: "asyncio.Future[None]") -> tuple[Why, bool]:
         """Run one process until it ends; return why, and whether it had loaded."""
         loading = self._loading = asyncio.get_running_loop().create_future()
-        child = self._child = _Child(self._sent, self._take)
-        watching = asyncio.create_task(self._watch_over(child, loading))
+        opening = asyncio.ensure_future(asyncio.to_thread(_opened, self._plan))
         try:
-            await child.start()
-            await asyncio.wait(
-                {loading, child.ended}, return_when=asyncio.FIRST_COMPLETED
+            files = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with suppress(InferenceError):
+                (await opening).close()
+            raise
+        except InferenceError as problem:
+            return _same(problem), False
+        with files:
+            child = self._child = _Child(
+                replace(self._sent, lent=files.lent), self._take
             )
-            if not child.ended.done():
-                self._serve(loading.result(), started)
-            await asyncio.wait({child.ended})
-        finally:
-            self._child = None
-            watching.cancel()
-            why = await child.end()
-        return why, loading.done()
+            watching = asyncio.create_task(self._watch_over(child, loading))
+            wrong: Why | None = None
+            try:
+                await child.start()
+                # While the process loads them: it is confined, and gets no request
+                # before. Not in that process: a file that has taken it over would
+                # report any digest.
+                wrong = await files.verified()
+                await asyncio.wait(
+                    {loading, child.ended}, return_when=asyncio.FIRST_COMPLETED
+                )
+                wrong = wrong or files.changed()
+                if wrong is None and not child.ended.done():
+                    files.close()
+                    self._serve(loading.result(), started)
+                    await asyncio.wait({child.ended})
+            finally:
+                self._child = None
+                watching.cancel()
+                why = await child.end()
+        return wrong or why, wrong is None and loading.done()
 
     def _serve(self, info: EngineInfo, started: "asyncio.Future[None]") -> None:
         """Let requests reach the process, which has loaded its model."""

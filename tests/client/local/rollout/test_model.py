@@ -12,6 +12,7 @@ from typing_extensions import override
 from curtilage.client.chat.answer import Delta
 from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import ConfigError, LocalUnavailableError
+from curtilage.client.local import held
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
@@ -263,12 +264,12 @@ async def test_a_model_without_memory_in_addition_to_the_other_waits(
     home.take(home.manifest(1, percent=1))
     async with started(home) as device:
         home.take(home.manifest(2, model=byte))
-        monkeypatch.setattr(rolled_out, "available_memory", returns(1 << 20))
+        monkeypatch.setattr(held, "available_memory", returns(1 << 20))
         with pytest.raises(ConfigError, match="MiB of memory"):
             await device.model.look()
         assert "byte" not in device.engines
         assert await device.answer() == "old old"
-        monkeypatch.setattr(rolled_out, "available_memory", returns(None))
+        monkeypatch.setattr(held, "available_memory", returns(None))
         await device.model.look()
         assert await device.answer() == "byte byte"
 

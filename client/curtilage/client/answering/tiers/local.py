@@ -10,7 +10,7 @@ from curtilage.client.audit.record import Outcome
 from curtilage.client.chat.query import Query
 from curtilage.client.local.reasons import DraftRejectedError
 from curtilage.client.local.shorten import Parts, begun_within, shortened_to_fit
-from curtilage.client.parts import ClientParts
+from curtilage.client.parts import AnswersLocally, ClientParts, demonstrates
 
 
 class LocalTier:
@@ -31,6 +31,9 @@ class LocalTier:
         recorded = await case.recorder.stays(Outcome.LOCAL, attempt.fallback)
         # No ``await`` between this and ``generate``: another model may take over
         # meanwhile, and the provenance must name the model that answers.
+        local = parts.local_for(case.options)
+        # Its thresholds and its grades are of no other model.
+        usual = local is parts.local
         draft = attempt.plan.draft
         if attempt.draft and (
             router is None
@@ -40,18 +43,18 @@ class LocalTier:
             # The thresholds were certified for another model.
             raise DraftRejectedError
         status.source = attempt.provenance(
-            model=parts.local.model_id,
+            model=local.model_id,
             recorded=recorded,
-            home_model=parts.home_model(),
-            demonstration=parts.demonstration,
+            home_model=parts.home_model() if usual else "",
+            demonstration=demonstrates(local),
         )
         if not attempt.draft:  # a draft may still be sent on
             self._covering.unless_sent(case, attempt.failures)
         doubts = None
-        if router is not None and case.ways.here and router.judges:
+        if router is not None and usual and case.ways.here and router.judges:
             doubts = router.doubts(query)
         signals = attempt.draft or doubts is not None
-        answer = self._generated(attempt, query, status, signals=signals)
+        answer = self._generated(local, attempt, query, status, signals=signals)
         if doubts is not None:
             from curtilage.client.answering.steps.doubt import (  # noqa: PLC0415
                 doubted,
@@ -66,17 +69,24 @@ class LocalTier:
                 yield event
 
     def _generated(
-        self, attempt: Attempt, query: Query, status: Status, *, signals: bool
+        self,
+        local: AnswersLocally,
+        attempt: Attempt,
+        query: Query,
+        status: Status,
+        *,
+        signals: bool,
     ) -> Answers:
         """Return the model's answer; of a part of the query, if it is the last resort.
 
         Args:
+            local: the model.
             attempt: which it is, and what may follow.
             query: the query.
             status: shows how much of the query was left out.
             signals: include how sure the model was, for the judge of the answer.
         """
-        router, generate = self._parts.router, self._parts.local.generate
+        router, generate = self._parts.router, local.generate
         if signals:
             generate = partial(generate, signals=True)
         if attempt.draft:
@@ -105,5 +115,7 @@ class LocalTier:
         )
 
     async def close(self) -> None:
-        """Free the model."""
+        """Free every model."""
         await self._parts.local.close()
+        if self._parts.named is not None:
+            await self._parts.named.close()

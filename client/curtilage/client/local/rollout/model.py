@@ -8,22 +8,21 @@ freed after its last answer. A model that cannot be loaded changes nothing.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Self
 
 from curtilage.client.chat.answer import AnswerEvent
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import ClientError, LocalUnavailableError
 from curtilage.client.local.computing import AS_USUAL, Computing
+from curtilage.client.local.held import Held, loaded_in_parallel
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
     ModelChoice,
-    require_room,
 )
 from curtilage.client.local.reasons import LocalModelError
-from curtilage.client.local.registry.machine import available_memory
 from curtilage.client.local.registry.store import Registry
 from curtilage.client.local.rollout.state import Rollout
 from curtilage.client.routing.trace import model_tag
@@ -36,16 +35,6 @@ LOOK_S: Final = 300.0
 Open = Callable[[ModelChoice | None, int | None], LocalModel]
 """Creates a model that is not loaded yet, with a context of this many tokens; without a
 choice, the one used without a rollout."""
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A loaded model, and the number of its unfinished answers."""
-
-    model: LocalModel
-    tag: str
-    answering: int = 0
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class RolledOutModel:
@@ -78,8 +67,8 @@ class RolledOutModel:
         self._notify = notify
         self._last_notice = ""
         self._broken: set[str] = set()
-        self._held: _Held | None = None
-        self._leaving: _Held | None = None
+        self._held: Held | None = None
+        self._leaving: Held | None = None
         self._looking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -172,25 +161,16 @@ class RolledOutModel:
             model = self._open(None, self._tokens)
             await _started(model)
             tag = model_tag(model.sha256)
-        self._held = _Held(model, tag)
+        self._held = Held(model, tag)
         self._looking = asyncio.create_task(self._look_now_and_then())
 
     async def generate(
         self, query: Query, *, signals: bool = False
     ) -> AsyncGenerator[AnswerEvent]:
         """Answer a query, by one model to its end; as ``LocalModel.generate``."""
-        # Before the first await: a caller that has just read ``model_id`` is answered
-        # by that model.
-        held = self._now
-        held.answering += 1
-        try:
-            async with aclosing(held.model.generate(query, signals=signals)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            held.answering -= 1
-            if not held.answering:
-                held.idle.set()
+        async with aclosing(self._now.generate(query, signals=signals)) as events:
+            async for event in events:
+                yield event
 
     async def close(self) -> None:
         """Stop checking and answering, and free the models."""
@@ -223,40 +203,23 @@ class RolledOutModel:
             self._report(f"the rollout's model {tag} is no longer installed")
             return
         try:
-            model = await self._loaded_in_parallel(choice)
+            model = await loaded_in_parallel(
+                partial(self._open, choice), choice.path, self._tokens
+            )
         except LocalUnavailableError as failure:
             if not isinstance(failure, LocalModelMemoryError):  # it may succeed later
                 self._broken.add(tag)
             raise
         self._report(f"the local model is now {model.model_id}")
-        self._leaving, self._held = self._held, _Held(model, tag)
+        self._leaving, self._held = self._held, Held(model, tag)
         await self._free_old()
-
-    async def _loaded_in_parallel(self, choice: ModelChoice) -> LocalModel:
-        """Load a model while another one answers."""
-        # Both are in memory for a while. Without room for both it is not even hashed.
-        memory = available_memory()
-        await asyncio.to_thread(require_room, choice.path, self._tokens, memory)
-        model = self._open(choice, self._tokens)
-        starting = asyncio.ensure_future(model.start())
-        try:
-            await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # Otherwise the model being loaded would never be freed.
-            await asyncio.gather(starting, return_exceptions=True)
-            await model.close()
-            raise
-        return model
 
     async def _free_old(self) -> None:
         old = self._leaving
         if old is not None:
             # It gets no new questions, and the rollout is not checked until it is
             # freed: so there are never three models.
-            if old.answering:
-                old.idle.clear()
-                await old.idle.wait()
-            await old.model.close()
+            await old.close_when_idle()
             self._leaving = None
 
     async def _look_now_and_then(self) -> None:
@@ -274,7 +237,7 @@ class RolledOutModel:
             self._notify(text)
 
     @property
-    def _now(self) -> _Held:
+    def _now(self) -> Held:
         if self._held is None:
             raise LocalModelError("the local model is not running")
         return self._held
