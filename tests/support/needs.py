@@ -86,10 +86,6 @@ PROCESS: Final[Table] = {
     "client/detection/test_worker_pool.py": (),
     "client/endpoint": (),
     "client/local/registry/test_download.py": (),
-    "client/local/test_named.py": (
-        "test_a_context_that_is_not_possible_is_an_error_of_that_model",
-        "test_without_memory_for_both_the_old_one_stays",
-    ),
     "client/local/test_model.py": (
         "test_a_default_context_shrinks_with_memory",
         "test_a_failed_load_is_reported_to_every_caller",
@@ -105,6 +101,10 @@ PROCESS: Final[Table] = {
         "test_what_the_engine_cannot_compute_is_refused_at_start",
         "test_who_gives_up_at_the_start_leaves_no_process",
         "test_wrong_digest_is_refused_at_start",
+    ),
+    "client/local/test_named.py": (
+        "test_a_context_that_is_not_possible_is_an_error_of_that_model",
+        "test_without_memory_for_both_the_old_one_stays",
     ),
     "client/on_premises/test_server.py": (),
     "client/on_premises/test_settings.py": (
