@@ -11,12 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from degradation.conftest import Kind, Seen, ask, patient
 from end_to_end.conftest import patient_profile
 
 from curtilage.client.assemble import local_model, router_for
 from curtilage.client.config import ClientConfig
-from curtilage.client.local import model as local_model_module
+from curtilage.client.local import model as model_module
 from curtilage.client.parts import ClientParts
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.access import read_access
@@ -61,8 +62,9 @@ def limit_memory(spare_mib: int) -> None:
     code = LIMITED.format(most=most)
     # Addresses that are only reserved, for threads, would be most of the limit.
     command = ("env", "MALLOC_ARENA_MAX=1", sys.executable, "-B", "-P", "-c", code)
-    parent.command_of = returns(command)
-    local_model_module.available_memory = returns(spare_mib << 20)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(parent, "command_of", returns(command))
+    patch.setattr(model_module, "available_memory", returns(spare_mib << 20))
 
 
 async def main(model: Path, sha256: str, spare_mib: int, relay: str) -> None:

@@ -306,7 +306,11 @@ async def lost_and_found(
     model = await open_model(choosing(folder, choice))
     assert isinstance(model, Model)
     said: Said = []
-    model.report_to(lambda: said.append(None), lambda *why: said.append(why))
+
+    def failed(reason: Reason, why: str) -> None:
+        said.append((reason, why))
+
+    model.report_to(lambda: said.append(None), failed)
     try:
         yield model, said
     finally:
@@ -377,7 +381,7 @@ async def test_a_model_that_cannot_be_loaded_again_is_said(
 )
 async def test_a_wall_with_gaps_is_said(wall: Wall | None, gaps: str) -> None:
     engine = EngineProcess(Plan(model="m", sha256="", model_id="", settings=DEFAULTS))
-    engine._wall = wall
+    engine._wall = wall  # pyright: ignore[reportPrivateUsage]
     assert Model(engine).gaps == gaps
     assert not Model(ScriptedEngine()).gaps
 
