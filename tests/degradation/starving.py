@@ -7,23 +7,27 @@ import argparse
 import asyncio
 import json
 import resource
+import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
+import pytest
 from degradation.conftest import Kind, Seen, ask, patient
 from end_to_end.conftest import patient_profile
 
 from curtilage.client.assemble import local_model, router_for
 from curtilage.client.config import ClientConfig
+from curtilage.client.local import model as model_module
 from curtilage.client.parts import ClientParts
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import RelayAddress
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
+from curtilage.inference.process import parent
 from curtilage.policy.document.load import load_policy
 from support.client_parts import MemoryTrail, WordInspector
+from support.fakes import returns
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 
 FOUND = {"Smith": "identifier.direct.person", "4111": "financial.pan"}
@@ -37,12 +41,30 @@ def outcome_of(seen: Seen) -> dict[str, object]:
     return {"route": seen.route, "fallback": fallback}
 
 
+TAKEN = """
+import curtilage.inference.engine
+print(open("/proc/self/statm").read().split()[0])
+"""
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({most}, {most}))
+from curtilage.inference.process.__main__ import main
+main()
+"""
+
+
 def limit_memory(spare_mib: int) -> None:
-    """Limit this process to so much more memory, including its engine's library."""
-    import_module("curtilage.inference.engine")
-    taken = int(Path("/proc/self/statm").read_text().split()[0])
-    most = taken * resource.getpagesize() + (spare_mib << 20)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    """Leave the engine's process so much memory, besides what its libraries take."""
+    said = subprocess.run(
+        (sys.executable, "-c", TAKEN), stdout=subprocess.PIPE, check=True
+    )
+    most = int(said.stdout) * resource.getpagesize() + (spare_mib << 20)
+    code = LIMITED.format(most=most)
+    # Addresses that are only reserved, for threads, would be most of the limit.
+    command = ("env", "MALLOC_ARENA_MAX=1", sys.executable, "-B", "-P", "-c", code)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(parent, "command_of", returns(command))
+    patch.setattr(model_module, "available_memory", returns(spare_mib << 20))
 
 
 async def main(model: Path, sha256: str, spare_mib: int, relay: str) -> None:

@@ -11,7 +11,7 @@ import signal
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from typing import Final
 import pytest
 from deploy.image.rootfs import ENVIRONMENT
 
+from curtilage.inference.process.parent import MODULE
 from curtilage.policy.document.load import profile_text
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.processes import Processes
@@ -128,14 +129,20 @@ def new_words() -> tuple[str, Forms]:
 
 def parties(stack: Stack) -> dict[str, int]:
     """Return every process that may see a question, and the relay."""
-    client = stack.running["client"].pid
-    workers = [
-        int(child)
-        for task in Path(f"/proc/{client}/task").iterdir()
-        for child in (task / "children").read_text("utf-8").split()
-    ]
     named = {name: stack.running[name].pid for name in ("enclave", "relay", "client")}
-    return named | {f"detectors {at}": pid for at, pid in enumerate(workers)}
+    return named | {
+        f"{kind} of the {name}, {pid}": pid
+        for name in ("enclave", "client")
+        for pid, kind in children(named[name])
+    }
+
+
+def children(above: int) -> Iterator[tuple[int, str]]:
+    """Yield each process that one has started, and whether it is an engine."""
+    for task in Path(f"/proc/{above}/task").iterdir():
+        for child in (task / "children").read_text("utf-8").split():
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            yield int(child), "engine" if MODULE.encode() in command else "detectors"
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.name)
@@ -153,8 +160,12 @@ def test_nothing_is_left_of_a_question(stack: Stack, question: Question) -> None
 
 
 SEEN = [
-    ("enclave", Question(name="", max_tokens=1500), "tokens of 32 bits"),
-    ("client", Question(name="", max_tokens=1500, home=True), "tokens of 32 bits"),
+    ("engine of the enclave", Question(name="", max_tokens=1500), "tokens of 32 bits"),
+    (
+        "engine of the client",
+        Question(name="", max_tokens=1500, home=True),
+        "tokens of 32 bits",
+    ),
     ("detectors", Question(name="", home=True, padding=1200), "UTF-8"),
 ]
 

@@ -495,7 +495,7 @@ class EngineProcess:
 
     def _pause_s(self, failures: int) -> float:
         limits = self._watch
-        return min(limits.pause_s * 2 ** (failures - 1), limits.longest_pause_s)
+        return min(limits.pause_s * 2.0 ** min(failures - 1, 9), limits.longest_pause_s)
 
     def _replace(self, why: Why, *, failed: bool) -> None:
         """Tell every caller that the process is gone."""
