@@ -33,7 +33,7 @@ KINDS: Final[tuple[tuple[KVType, FlashAttention], ...]] = (
     ("q8_0", "auto"),
     ("q4_0", "auto"),
 )
-FILLED: Final = (256, 2048)
+FILLED: Final = (256, 1024)
 """Tokens that are in the context when the others are written."""
 WRITTEN: Final = 24
 ROUNDS: Final = 3

@@ -511,7 +511,7 @@ def test_texts_of_single_signs_cost_no_worker() -> None:
     try:
         first = inspector.worker_pid
         for _ in range(2):
-            found = classes(inspector.inspect(ask("FAULT" + "1/" * 29_997)))
+            found = classes(inspector.inspect(ask("FAULT" + "1/" * 124_997)))
             assert found == {"uncertain.oversize"}
             assert inspector.condition.ready
         assert inspector.worker_pid == first
