@@ -9,6 +9,7 @@ import signal
 import sys
 import weakref
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
@@ -31,7 +32,14 @@ from curtilage.enclave_server.service import (
     running,
     serve_until_signalled,
 )
-from curtilage.enclave_server.telemetry import WORDS, LogForm, Reason, State
+from curtilage.enclave_server.telemetry import (
+    WORDS,
+    Counters,
+    LogForm,
+    Reason,
+    State,
+    StateLog,
+)
 from curtilage.inference.errors import EngineClosedError
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.hpke import xwing
@@ -180,6 +188,22 @@ async def test_signal_ends_it(tmp_path: Path) -> None:
     address = json.loads(said.out[0])["listen"]
     with pytest.raises(OSError, match="Connect call failed"):
         await exchange(address, get("/healthz"))
+
+
+def test_an_engine_that_ends_is_counted_and_each_attempt_to_load_is_not() -> None:
+    counters, said = Counters(), list[str]()
+    log = StateLog(
+        LogForm.TEXT,
+        said.append,
+        lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        monotonic=lambda: 0.0,
+        later=lambda _s, _call: None,
+    )
+    lost = service_module._lost(log, counters)
+    for reason in (Reason.ENGINE_CRASHED, Reason.ENGINE_HUNG, Reason.MODEL_UNAVAILABLE):
+        lost(reason, "why")
+    assert counters.snapshot()["engine_ended"] == 2
+    assert said
 
 
 async def test_stray_failures_are_counted_not_printed(

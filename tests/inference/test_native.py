@@ -973,7 +973,7 @@ def test_a_build_with_gpu_gets_as_many_layers_as_are_asked_for(
         path: bytes, params: lib.llama_model_params
     ) -> lib.llama_model_p | None:
         given.append(params.n_gpu_layers)
-        return load(path, params)
+        return load(path, params)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(lib, "llama_supports_gpu_offload", returns(True))
     monkeypatch.setattr(lib, "llama_model_load_from_file", watched)
@@ -992,7 +992,7 @@ def test_a_context_grows_for_a_long_request_and_is_small_again_after_it(
         handle: lib.llama_model_p, params: lib.llama_context_params
     ) -> lib.llama_context_p | None:
         made.append((params.n_ctx, params.n_seq_max))
-        return make(handle, params)
+        return make(handle, params)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(lib, "llama_init_from_model", watched)
     most = 5 * FIRST_TOKENS

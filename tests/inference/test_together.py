@@ -222,7 +222,7 @@ async def test_a_long_request_makes_the_context_larger_and_disturbs_no_other(
         model: lib.llama_model_p, params: lib.llama_context_params
     ) -> lib.llama_context_p | None:
         made.append((params.n_ctx, params.n_seq_max))
-        return make(model, params)
+        return make(model, params)  # type: ignore[no-any-return]
 
     path = make_byte_model(tmp_path / "wide.gguf", head_width=32)
     asked = (ask(max_tokens=120), ask("x" * 1000, max_tokens=120))

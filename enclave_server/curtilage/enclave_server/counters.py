@@ -33,6 +33,7 @@ EXACT: Final = frozenset(
         # The enclave's own, whatever is asked.
         Event.BUNDLE_MADE,
         Event.BUNDLE_REFUSED,
+        Event.ENGINE_ENDED,
         Event.EVIDENCE_FAILED,
         Event.INTERNAL_ERROR,
         Event.KEY_MADE,

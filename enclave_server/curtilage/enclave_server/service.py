@@ -194,7 +194,7 @@ async def running(
             later=loop.call_later,
         )
         log.loaded()
-        model.report_to(log.loaded, log.unloaded)
+        model.report_to(log.loaded, _lost(log, counters))
         log.refreshed(held.verified.expires_at)
         renewing = asyncio.create_task(
             keeper.run(
@@ -272,6 +272,18 @@ def _failed(
     def note(why: str) -> None:
         ended = keeper.published(clock()) is None
         log.failed(Reason.EXPIRED if ended else Reason.NOT_RENEWED, why)
+
+    return note
+
+
+def _lost(log: StateLog, counters: Counters) -> Callable[[Reason, str], None]:
+    """Record that no engine answers, and why."""
+
+    def note(reason: Reason, why: str) -> None:
+        # Not each attempt to load its model again.
+        if reason in {Reason.ENGINE_CRASHED, Reason.ENGINE_HUNG}:
+            counters.count(Event.ENGINE_ENDED)
+        log.unloaded(reason, why)
 
     return note
 

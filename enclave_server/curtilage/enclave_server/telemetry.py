@@ -51,6 +51,7 @@ class Event(StrEnum):
     CHALLENGED = "challenged"
     COVERED = "covered"
     DATE_REFUSED = "date_refused"
+    ENGINE_ENDED = "engine_ended"
     EVIDENCE_FAILED = "evidence_failed"
     FRAMES_SENT = "frames_sent"
     INNER_REFUSED = "inner_refused"

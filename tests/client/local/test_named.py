@@ -147,7 +147,8 @@ async def test_a_model_is_loaded_when_it_is_first_asked_and_once() -> None:
         assert home.loads == []
         model = home.models.get("b")
         assert (model.model_id, model.sha256) == ("b", DIGESTS["b"])
-        assert model.digests == (DIGESTS["b"], None)
+        before = model.digests
+        assert before == (DIGESTS["b"], None)
         answers = await asyncio.gather(*(home.answer("b") for _ in range(3)))
         assert answers == ["b b"] * 3
         assert home.loads == ["b"]

@@ -400,13 +400,13 @@ async def test_nothing_is_answered_before_the_digest_is_right(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed = threading.Event()
-    verify = parent.ModelFile.verify
+    verify = ModelFile.verify
 
     def late(file: ModelFile) -> None:
         hashed.wait(PATIENCE_S)
         verify(file)
 
-    monkeypatch.setattr(parent.ModelFile, "verify", late)
+    monkeypatch.setattr(ModelFile, "verify", late)
     engine = EngineProcess(planned(byte_model), watch=QUICK)
     starting = asyncio.create_task(engine.start())
     while engine.wall is None:  # noqa: ASYNC110 - it belongs to another process
@@ -425,14 +425,14 @@ async def test_a_file_that_changes_while_it_is_loaded_is_refused(
     byte_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(shutil.copy(byte_model, tmp_path / "model.gguf"))
-    verify = parent.ModelFile.verify
+    verify = ModelFile.verify
 
     def then_changed(file: ModelFile) -> None:
         verify(file)
         with path.open("r+b") as writer:
             writer.write(b"GGUF")
 
-    monkeypatch.setattr(parent.ModelFile, "verify", then_changed)
+    monkeypatch.setattr(ModelFile, "verify", then_changed)
     engine = EngineProcess(planned(path), watch=QUICK)
     with pytest.raises(ModelFileError, match="changed"):
         await engine.start()

@@ -28,7 +28,6 @@ from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageErr
 from curtilage.client.local.computing import AS_USUAL, Computing
 from curtilage.client.local.reasons import LocalFailure, LocalModelError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME
-from curtilage.client.local.registry.machine import available_memory
 from curtilage.client.local.registry.shape import read_shape
 from curtilage.client.local.registry.store import ModelEntry, Registry
 from curtilage.client.system.fair_queue import FairQueue, TurnRefusedError
@@ -51,6 +50,7 @@ from curtilage.inference.errors import (
     ModelFileError,
     RequestError,
 )
+from curtilage.inference.memory import available_memory
 from curtilage.inference.merged import merged
 from curtilage.inference.modelfile import read_head, verify_model_file
 from curtilage.inference.process.codec import Plan

@@ -220,6 +220,10 @@ class _Files:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Why | None] = loop.create_future()
 
+        def tell(why: Why | None) -> None:
+            if not done.cancelled():
+                done.set_result(why)
+
         def hashed() -> None:
             # In a thread of its own, whose niceness cannot be taken back.
             if self._niceness and sys.platform == "linux":
@@ -228,9 +232,7 @@ class _Files:
                     os.setpriority(os.PRIO_PROCESS, thread, self._niceness)
             why = self._wrong(ModelFile.verify)
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                loop.call_soon_threadsafe(
-                    lambda: done.cancelled() or done.set_result(why)
-                )
+                loop.call_soon_threadsafe(tell, why)
 
         threading.Thread(target=hashed, daemon=True).start()
         return await done

@@ -4,10 +4,10 @@ import pytest
 
 from curtilage.client.local.registry.machine import (
     Machine,
-    available_memory,
     free_room,
     on_battery,
 )
+from curtilage.inference.memory import available_memory
 
 KIB, MIB = 1024, 1024 * 1024
 

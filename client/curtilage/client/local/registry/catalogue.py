@@ -13,7 +13,7 @@ from typing import Final
 
 from curtilage.client.errors import ConfigError
 from curtilage.client.local.registry.machine import Machine
-from curtilage.client.local.registry.shape import ModelShape
+from curtilage.inference.shape import ModelShape
 
 TASKS: Final = (
     "classification", "extraction", "summarisation", "generation", "transform", "qa",
