@@ -111,7 +111,7 @@ async def test_a_client_keeps_a_spare_worker_if_configured(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
-    async def no_model(config: object) -> UnavailableLocal:
+    async def no_model(config: object, *_told: object) -> UnavailableLocal:
         del config
         return UnavailableLocal("there is none")
 
@@ -131,7 +131,7 @@ async def test_what_stayed_is_known_after_a_restart(
     """The client of the product has files for it, and says where they are lost."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
-    async def no_model(config: object) -> AnswersLocally:
+    async def no_model(config: object, *_told: object) -> AnswersLocally:
         del config
         return UnavailableLocal("there is none")
 
@@ -165,7 +165,7 @@ async def test_what_never_leaves_needs_no_hpke(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
-    async def no_model(config: object) -> UnavailableLocal:
+    async def no_model(config: object, *_told: object) -> UnavailableLocal:
         del config
         return UnavailableLocal("there is none")
 
@@ -242,7 +242,7 @@ async def test_a_missing_wall_is_reported_at_start(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(Nothing, "advice", "no wall stands")
 
-    async def no_model(config: object) -> UnavailableLocal:
+    async def no_model(config: object, *_told: object) -> UnavailableLocal:
         del config
         return UnavailableLocal("there is none")
 
@@ -367,7 +367,7 @@ async def test_who_names_a_model_follows_no_rollout(
     del home
     none = UnavailableLocal("the model that was named")
 
-    async def named(config: object) -> UnavailableLocal:
+    async def named(config: object, *_told: object) -> UnavailableLocal:
         del config
         return none
 
