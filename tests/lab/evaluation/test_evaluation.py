@@ -158,7 +158,7 @@ def write_sets(data: Path) -> None:
     put("mts-dialog/t.csv", "ID,section_text,dialogue\n0,diagnosed,Ana: hi\n")
     put(
         "aci-bench/t.csv",
-        f"encounter_id,dialogue,note\n1,diagnosed,{'xxxx ' * 22000}\n",
+        f"encounter_id,dialogue,note\n1,diagnosed,{'xxxx ' * 51000}\n",
     )
     labels = {"labels": {"pii": {"exemplars": ["my records"]}}}
     put("vllm-sr-privacy/labels.json", json.dumps(labels))
