@@ -1,6 +1,7 @@
 """A local model that is closed once nobody needs it: what hot replacement rests on."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -52,6 +53,48 @@ class Held:
             self._idle.clear()
             await self._idle.wait()
         await self.model.close()
+
+
+class Replaceable(ABC):
+    """A local model that is replaced between answers, as the session uses it."""
+
+    @property
+    @abstractmethod
+    def _now(self) -> Held:
+        """The model that the next question gets."""
+
+    @property
+    def model_id(self) -> str:
+        """The name of the model for the next question."""
+        return self._now.model.model_id
+
+    @property
+    def sha256(self) -> str:
+        """Of its file, hex."""
+        return self._now.model.sha256
+
+    @property
+    def tag(self) -> str:
+        """The model's label in the trace."""
+        return self._now.tag
+
+    @property
+    def digests(self) -> tuple[str, str | None] | None:
+        """As ``LocalModel.digests``."""
+        return self._now.model.digests
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Tokens of question and answer together."""
+        return self._now.model.context_tokens
+
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Answer a query, by one model to its end; as ``LocalModel.generate``."""
+        async with aclosing(self._now.generate(query, signals=signals)) as events:
+            async for event in events:
+                yield event
 
 
 async def loaded_in_parallel(
