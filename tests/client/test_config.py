@@ -41,10 +41,12 @@ def test_context_is_a_number_of_tokens() -> None:
 
 @pytest.mark.parametrize("said", ["0", "255", "131073", "-4096", "4k", "1e4", "\u0664"])
 def test_another_context_is_no_configuration(said: str) -> None:
-    with pytest.raises(ConfigError, match="context-tokens .* is not 256 to 131072"):
+    with pytest.raises(ConfigError, match=r"context-tokens .* is not 256 to 131072"):
         read_config(Flags(), {"CURTILAGE_CONTEXT_TOKENS": said})
     if said.lstrip("-").isascii() and said.lstrip("-").isdecimal():
-        with pytest.raises(ConfigError, match="context-tokens .* is not 256 to 131072"):
+        with pytest.raises(
+            ConfigError, match=r"context-tokens .* is not 256 to 131072"
+        ):
             read_config(Flags(context_tokens=int(said)), {})
 
 

@@ -1,7 +1,6 @@
 """A local model that is closed once nobody needs it: what hot replacement rests on."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -55,13 +54,13 @@ class Held:
         await self.model.close()
 
 
-class Replaceable(ABC):
+class Replaceable:
     """A local model that is replaced between answers, as the session uses it."""
 
     @property
-    @abstractmethod
     def _now(self) -> Held:
         """The model that the next question gets."""
+        raise NotImplementedError
 
     @property
     def model_id(self) -> str:

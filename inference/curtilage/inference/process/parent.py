@@ -401,6 +401,7 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
 
         def withdraw() -> None:
+            """Have the process stop this answer; called from any thread."""
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 loop.call_soon_threadsafe(child.say, [number])
 
