@@ -143,6 +143,10 @@ PROCESS: Final[Table] = {
         "test_sync_client_does_the_same",
         "test_sync_client_takes_a_word",
     ),
+    "client/test_assemble.py": (
+        "test_a_client_runs_the_model_of_its_rollout",
+        "test_a_model_of_the_file_may_be_the_usual_one",
+    ),
     "client/test_consent.py": (
         "test_the_endpoint_shows_what_to_agree_to",
         "test_there_is_no_token_for_what_is_not_shown",

@@ -42,8 +42,15 @@ Open = Callable[[ModelSettings, int | None], tuple[ModelChoice, LocalModel]]
 context, if not that of the settings."""
 
 
-def open_from(registry: Registry) -> Open:
-    """Return how to find and create a model, with a user's registered models."""
+def open_from(
+    registry: Registry, sized: Callable[[str], object] = lambda _: None
+) -> Open:
+    """Return how to find and create a model, with a user's registered models.
+
+    Args:
+        registry: the user's registered models.
+        sized: as for ``LocalModel.open``.
+    """
 
     def opened(
         settings: ModelSettings, tokens: int | None
@@ -54,6 +61,7 @@ def open_from(registry: Registry) -> Open:
             context_tokens=tokens or settings.context_tokens,
             sequences=settings.sequences,
             computing=settings.computing,
+            sized=sized,
         )
         return choice, model
 

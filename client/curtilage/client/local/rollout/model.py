@@ -77,6 +77,7 @@ class RolledOutModel(Replaceable):
         settings: RolloutSettings,
         *,
         context_tokens: int | None,
+        sequences: int | None = None,
         computing: Computing = AS_USUAL,
         sized: Callable[[str], object] = lambda _: None,
         notify: Callable[[str], object],
@@ -89,11 +90,16 @@ class RolledOutModel(Replaceable):
                 return LocalModel.open(
                     registry=registry,
                     context_tokens=tokens,
+                    sequences=sequences,
                     computing=computing,
                     sized=sized,
                 )
             return LocalModel.of(
-                choice, context_tokens=tokens, computing=computing, sized=sized
+                choice,
+                context_tokens=tokens,
+                sequences=sequences,
+                computing=computing,
+                sized=sized,
             )
 
         return cls(
