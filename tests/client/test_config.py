@@ -41,12 +41,10 @@ def test_context_is_a_number_of_tokens() -> None:
 
 @pytest.mark.parametrize("said", ["0", "255", "131073", "-4096", "4k", "1e4", "\u0664"])
 def test_another_context_is_no_configuration(said: str) -> None:
-    with pytest.raises(ConfigError, match=r"context-tokens .* is not 256 to 131072"):
+    with pytest.raises(ConfigError, match="256 to 131072 tokens"):
         read_config(Flags(), {"CURTILAGE_CONTEXT_TOKENS": said})
     if said.lstrip("-").isascii() and said.lstrip("-").isdecimal():
-        with pytest.raises(
-            ConfigError, match=r"context-tokens .* is not 256 to 131072"
-        ):
+        with pytest.raises(ConfigError, match="256 to 131072 tokens"):
             read_config(Flags(context_tokens=int(said)), {})
 
 
@@ -140,12 +138,3 @@ def test_a_setting_of_the_local_model_that_is_not_possible_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=next(iter(environ))):
         read_config(Flags(), environ)
-
-
-def test_a_setting_that_is_not_possible_is_named_by_its_flag_too() -> None:
-    with pytest.raises(ConfigError, match="--threads"):
-        read_config(Flags(threads=0), {})
-    with pytest.raises(ConfigError, match="--kv-type"):
-        read_config(Flags(kv_type="q5_1"), {})
-    with pytest.raises(ConfigError, match=r"^CURTILAGE_SEQUENCES is not"):
-        read_config(Flags(), {"CURTILAGE_SEQUENCES": "0"})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib.metadata import (
     PackageNotFoundError,
     distribution,  # noqa: TID251 - a door
@@ -173,9 +173,7 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         ),
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
-        context_tokens=_number(
-            flags.context_tokens, environ, "CONTEXT_TOKENS", LEAST_CONTEXT, MOST_CONTEXT
-        ),
+        context_tokens=_context_tokens(flags, environ),
         sequences=_number(None, environ, "SEQUENCES", 1, MOST_SEQUENCES),
         computing=_computing(flags, environ),
         models=read_models_file(Path(models)) if models else None,
@@ -189,11 +187,26 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     )
 
 
+def _context_tokens(flags: Flags, environ: Mapping[str, str]) -> int | None:
+    said = flags.context_tokens
+    if said is None:
+        text = environ.get("CURTILAGE_CONTEXT_TOKENS")
+        if not text:
+            return None
+        said = int(text) if text.isascii() and text.isdecimal() else -1
+    if not LEAST_CONTEXT <= said <= MOST_CONTEXT:
+        raise ConfigError(
+            f"a context has {LEAST_CONTEXT} to {MOST_CONTEXT} tokens "
+            "(--context-tokens, CURTILAGE_CONTEXT_TOKENS)"
+        )
+    return said
+
+
 def _computing(flags: Flags, environ: Mapping[str, str]) -> Computing:
     kv_type = _choice(flags.kv_type, environ, "KV_TYPE", KV_TYPES)
     flash = _choice(flags.flash_attention, environ, "FLASH_ATTENTION", FLASH_ATTENTION)
     if kv_type not in {None, "f16"} and flash == "off":
-        raise ConfigError(f"{_named('KV_TYPE')} {kv_type} needs flash attention")
+        raise ConfigError(f"CURTILAGE_KV_TYPE {kv_type} needs flash attention")
     usual = Computing()
     return Computing(
         threads=_number(flags.threads, environ, "THREADS", 1, MOST_THREADS),
@@ -213,7 +226,7 @@ def _number(
             return None
         said = int(text) if text.isascii() and text.isdecimal() else -1
     if not least <= said <= most:
-        raise ConfigError(f"{_named(name)} is not {least} to {most}")
+        raise ConfigError(f"CURTILAGE_{name} is not {least} to {most}")
     return said
 
 
@@ -225,16 +238,8 @@ def _choice(
         if each == said:
             return each
     if said is not None:
-        raise ConfigError(f"{_named(name)} is not one of {', '.join(choices)}")
+        raise ConfigError(f"CURTILAGE_{name} is not one of {', '.join(choices)}")
     return None
-
-
-def _named(name: str) -> str:
-    """Return a setting's flag, if it has one, and its variable, for a message."""
-    flag = name.lower()
-    if flag not in {each.name for each in fields(Flags)}:
-        return f"CURTILAGE_{name}"
-    return f"--{flag.replace('_', '-')} (CURTILAGE_{name})"
 
 
 def read_policy(path: str | None) -> tuple[Policy, str]:
