@@ -111,8 +111,13 @@ async def test_a_client_keeps_a_spare_worker_if_configured(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
+<<<<<<< HEAD
     async def no_model(config: object, sized: object) -> UnavailableLocal:
         del config, sized
+=======
+    async def no_model(config: object, *_told: object) -> UnavailableLocal:
+        del config
+>>>>>>> h
         return UnavailableLocal("there is none")
 
     monkeypatch.setattr(assembling, "local_model", no_model)
@@ -131,8 +136,13 @@ async def test_what_stayed_is_known_after_a_restart(
     """The client of the product has files for it, and says where they are lost."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
+<<<<<<< HEAD
     async def no_model(config: object, sized: object) -> AnswersLocally:
         del config, sized
+=======
+    async def no_model(config: object, *_told: object) -> AnswersLocally:
+        del config
+>>>>>>> h
         return UnavailableLocal("there is none")
 
     monkeypatch.setattr(assembling, "local_model", no_model)
@@ -165,8 +175,13 @@ async def test_what_never_leaves_needs_no_hpke(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
+<<<<<<< HEAD
     async def no_model(config: object, sized: object) -> UnavailableLocal:
         del config, sized
+=======
+    async def no_model(config: object, *_told: object) -> UnavailableLocal:
+        del config
+>>>>>>> h
         return UnavailableLocal("there is none")
 
     monkeypatch.setattr(assembling, "local_model", no_model)
@@ -242,8 +257,13 @@ async def test_a_missing_wall_is_reported_at_start(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(Nothing, "advice", "no wall stands")
 
+<<<<<<< HEAD
     async def no_model(config: object, sized: object) -> UnavailableLocal:
         del config, sized
+=======
+    async def no_model(config: object, *_told: object) -> UnavailableLocal:
+        del config
+>>>>>>> h
         return UnavailableLocal("there is none")
 
     monkeypatch.setattr(assembling, "local_model", no_model)
@@ -367,8 +387,13 @@ async def test_who_names_a_model_follows_no_rollout(
     del home
     none = UnavailableLocal("the model that was named")
 
+<<<<<<< HEAD
     async def named(config: object, sized: object) -> UnavailableLocal:
         del config, sized
+=======
+    async def named(config: object, *_told: object) -> UnavailableLocal:
+        del config
+>>>>>>> h
         return none
 
     monkeypatch.setattr(assembling, "local_model", named)
