@@ -121,6 +121,27 @@ def test_how_the_local_model_computes_is_read_and_a_flag_wins() -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "environ", "message"),
+    [
+        (Flags(gpu_layers=-1), {}, "^--gpu-layers is not 0 to 1000$"),
+        (Flags(), {"CURTILAGE_THREADS": "0"}, "^CURTILAGE_THREADS is not 1 to 64$"),
+        (Flags(kv_type="q5"), {}, "^--kv-type is not one of f16, q8_0, q4_0$"),
+        (Flags(), {"CURTILAGE_KV_TYPE": "q5"}, "^CURTILAGE_KV_TYPE is not one of"),
+        (
+            Flags(kv_type="q4_0", flash_attention="off"),
+            {},
+            r"^q4_0 \(--kv-type, CURTILAGE_KV_TYPE\) needs .*: --flash-attention auto",
+        ),
+    ],
+)
+def test_a_wrong_number_is_named_as_it_was_given(
+    flags: Flags, environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_config(flags, environ)
+
+
+@pytest.mark.parametrize(
     "environ",
     [
         {"CURTILAGE_THREADS": "0"},

@@ -59,10 +59,12 @@ OF_THE_QUERY = {
     OnPremisesFailure.NO_LOGPROBS,
     OnPremisesFailure.NOT_DETERMINISTIC,
     OnPremisesFailure.REFUSED,
+    OnPremisesFailure.TOO_LONG,
     LocalFailure.TOO_LONG,
     AttemptFailure.NOT_PERMITTED,
     EnclaveFailure.REFUSED,
     EnclaveFailure.TOO_LARGE,
+    EnclaveFailure.TOO_LONG,
 }
 # What passes by itself within seconds, and is no change of state.
 PASSING = {

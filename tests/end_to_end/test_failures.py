@@ -235,7 +235,7 @@ async def test_another_measurement_is_refused(
 
 
 async def test_oversize_stays_home(stack: Stack, open_session: OpenSession) -> None:
-    long = query("The quick brown fox jumps over the lazy dog. " * 4000)
+    long = query("The quick brown fox jumps over the lazy dog. " * 6000)
     async with (
         evil_relay(stack.relay_url) as relay,
         open_session(relay=relay.url) as session,

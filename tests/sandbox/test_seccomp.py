@@ -24,6 +24,10 @@ F_MARKS = (1024, 1026, 1031, 1033, 1036, 1038)
 PR_SET_NAME, PR_SET_MM, PR_SET_VMA, PR_SET_PTRACER = 15, 35, 0x53564D41, 0x59616D61
 PR_SETS = (1, 4, 8, 29, 36, 38, PR_SET_NAME, PR_SET_MM, PR_SET_VMA, PR_SET_PTRACER)
 FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, TIOCSWINSZ = 0x40086602, 0x40806685, 0x5414
+FS_IOC_FSSETXATTR = 0x401C5820
+# NV_ESC_RM_ALLOC, UVM_INITIALIZE, UVM_MAP_EXTERNAL_ALLOCATION, DRM_IOCTL_VERSION,
+# AMDKFD_IOC_GET_VERSION.
+GPU_REQUESTS = (0xC030462B, 0x30000001, 33, 0xC0406400, 0x80084B01)
 PID = 4711
 
 
@@ -32,7 +36,12 @@ def computes(machine: str) -> bytes:
     return seccomp.compute_only(machine, PID)
 
 
-PROGRAMS = (computes, seccomp.no_network, seccomp.local_server)
+def drives(machine: str) -> bytes:
+    """Return the program of one that drives GPUs."""
+    return seccomp.compute_only(machine, PID, devices=True)
+
+
+PROGRAMS = (computes, drives, seccomp.no_network, seccomp.local_server)
 
 
 def verdict(
@@ -48,7 +57,9 @@ def verdict(
     while True:
         code, then, otherwise, value = steps[at]
         at += 1
-        if code == 0x20:
+        if code == 0x54:
+            accumulator &= value
+        elif code == 0x20:
             (accumulator,) = struct.unpack_from("<I", data, value)
         elif code == 0x06:
             return int(value)
@@ -171,6 +182,47 @@ def test_a_computing_process_changes_no_file_through_its_descriptor(
 ) -> None:
     answer = called(computes, "ioctl", 0, request_)
     assert answer == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize("flags", [O_RDONLY, O_WRONLY, O_RDWR, O_RDWR | O_CLOEXEC])
+def test_one_that_drives_gpus_opens_devices_for_writing(flags: int) -> None:
+    assert called(drives, "openat", 0, 0, flags) == ALLOW
+    assert called(drives, "open", 0, flags) == ALLOW
+
+
+@pytest.mark.parametrize("flags", [O_CREAT, O_TRUNC, O_APPEND, O_TMPFILE])
+def test_one_that_drives_gpus_makes_no_file(flags: int) -> None:
+    assert called(drives, "openat", 0, 0, flags | O_RDWR) == ERROR | errno.EACCES
+    assert called(drives, "open", 0, flags | O_RDWR) == ERROR | errno.EACCES
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("request_", GPU_REQUESTS)
+def test_only_one_that_drives_gpus_may_control_them(
+    request_: int, machine: str
+) -> None:
+    assert called(drives, "ioctl", 3, request_, machine=machine) == ALLOW
+    answer = called(computes, "ioctl", 3, request_, machine=machine)
+    assert answer == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize(
+    "request_", [FS_IOC_SETFLAGS, FS_IOC_ENABLE_VERITY, FS_IOC_FSSETXATTR, TIOCSWINSZ]
+)
+def test_one_that_drives_gpus_changes_no_file_or_terminal(request_: int) -> None:
+    assert called(drives, "ioctl", 3, request_) == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_all_other_calls_are_the_same_with_gpus(machine: str) -> None:
+    differ = {
+        name
+        for name, number in numbers(machine).items()
+        for arguments in ((), (PID + 1, 8, O_RDWR), (PID, 0, 0), (AF_INET, O_RDWR))
+        if verdict(computes(machine), machine, number, arguments)
+        != verdict(drives(machine), machine, number, arguments)
+    }
+    assert differ <= {"open", "openat", "ioctl"}
 
 
 @pytest.mark.parametrize("make", PROGRAMS)

@@ -44,6 +44,7 @@ attempts = {
     "shared memory": lambda: libc.open(b"/dev/shm/curtilage-made", 0o101, 0o600),
     "folder": lambda: libc.mkdir(own.encode() + b"/folder", 0o700),
     "link": lambda: libc.symlink(b"secret", own.encode() + b"/link"),
+    "write kept": lambda: libc.open(own.encode() + b"/kept", 2),
     "remove": lambda: libc.unlink(own.encode() + b"/kept"),
     "times": lambda: libc.utime(own.encode() + b"/kept", None),
     "io_uring": lambda: libc.syscall(425, 1, None),
@@ -57,6 +58,9 @@ attempts = {
     "parent's root": lambda: libc.access(b"/proc/%d/root" % os.getppid(), 0),
     "namespace": lambda: libc.unshare(0x40000000),
     "read": lambda: libc.open(own.encode(), 0),
+    "device": lambda: libc.open(b"/dev/full", 2),
+    "control": lambda: libc.ioctl(libc.open(b"/dev/full", 2), 0xC030462B, None),
+    "other device": lambda: libc.open(b"/dev/zero", 2),
 }
 started, opened = threading.Event(), []
 def early():
@@ -71,6 +75,9 @@ elif sys.argv[1] == "local_server":
     walls = wall.local_server([pathlib.Path(own)])
 elif sys.argv[1] == "compute_only":
     walls = wall.compute_only([pathlib.Path(own)])
+elif sys.argv[1] == "with a device":
+    devices = [pathlib.Path("/dev/full")]
+    walls = wall.compute_only([pathlib.Path(own)], devices=devices)
 else:
     walls = getattr(wall, sys.argv[1])()
 def tried(attempt):
@@ -127,6 +134,8 @@ def test_without_a_wall_the_attempts_succeed(tmp_path: Path) -> None:
     can = {name for name, answer in said.items() if answer == "done"}
     assert can >= {"tcp", "udp", "unix", "fork", "write", "folder", "link", "remove"}
     assert can >= {*LOOKUPS, "thread's name", "record lock", "file lock"}
+    assert can >= {"device", "other device", "write kept"}
+    assert said["control"] == "ENOTTY"
     assert said["exec"] == "ENOENT"
     assert said["connect"] == "ENOTSOCK"
 
@@ -170,6 +179,41 @@ def without(*functions: str) -> str:
     )
     code = PROBE.replace('"tcp": lambda: libc.socket(2, 1, 0)', '"tcp": reach')
     return REACH + code.replace("if sys.argv[1]", left_out + "if sys.argv[1]", 1)
+
+
+@LINUX
+def test_one_with_a_device_gets_nowhere_else(tmp_path: Path) -> None:
+    walls, said = probe("with a device", tmp_path)
+    require(walls, Layer.SECCOMP, Layer.LANDLOCK, Layer.FOLDERS)
+    assert said.pop("read") == said.pop("device") == "done"
+    assert said.pop("control") == "ENOTTY"  # said by the device itself
+    assert said.pop("early thread") == []
+    assert said.pop("write kept") in {"EACCES", "EROFS"}
+    for name in LOOKUPS:
+        assert said.pop(name) == "ENOENT", name
+    assert set(said.values()) <= {"EPERM", "EACCES", "ENOSYS"}, said
+    assert (tmp_path / "own/kept").read_text("utf-8") == "kept"
+    assert walls.gaps == ()
+
+
+@LINUX
+def test_landlock_refuses_what_the_filter_of_a_device_lets_pass(
+    tmp_path: Path,
+) -> None:
+    code = without("_leave_other_folders")
+    walls, said = probe("with a device", tmp_path, code=code)
+    require(walls, Layer.SECCOMP, Layer.LANDLOCK)
+    assert said["device"] == "done"
+    assert said["other device"] == said["write kept"] == "EACCES"
+    assert (tmp_path / "own/kept").read_text("utf-8") == "kept"
+
+
+@LINUX
+def test_without_landlock_no_device_can_be_had(tmp_path: Path) -> None:
+    walls, said = probe("with a device", tmp_path, code=without("_write_only"))
+    require(walls, Layer.SECCOMP)
+    assert said["device"] == said["other device"] == said["write kept"] == "EACCES"
+    assert Promise.FILES not in walls.gaps
 
 
 @LINUX

@@ -222,7 +222,12 @@ PROCESS: Final[Table] = {
     "inference/test_sampler.py": ("test_odd_schemas_neither_crash_nor_stall",),
     "inference/test_together.py": (),
     "lab/commands/test_compare.py": (
+        "test_a_side_that_has_answered_all_is_not_started_again",
         "test_a_tier_that_is_not_reached_answers_nothing",
+        "test_an_interrupted_run_goes_on",
+        "test_graded_pairs_are_written_for_calibrate",
+        "test_pairs_that_a_person_grades_are_enough",
+        "test_the_embedded_model_is_as_good_as_itself",
     ),
     "lab/evaluation/test_evaluation.py": (
         "test_a_process_that_fails_in_any_way_keeps_the_query_home",

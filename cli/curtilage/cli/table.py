@@ -183,13 +183,13 @@ def serve() -> Run:
     """Serve the OpenAI API on this machine.
 
     Serve /v1/chat/completions, /v1/models and /healthz on loopback, for OpenAI clients
-    that send text; docs/openai-api.md lists what works and what is refused (tools,
-    JSON, pictures, other models). Programs of this account need no api_key; any other
-    account sends the token in the file endpoint-token of the state folder. The response
-    headers x-curtilage-route, x-curtilage-class and x-curtilage-policy say where an
-    answer comes from. Prints one JSON line when ready. /v1/curtilage/feedback accepts
-    ratings of answers. When stopped, it waits until open connections to the relay are
-    padded to the length of every answer.
+    that send text; docs/openai-api.md lists what works (tools, JSON, several answers)
+    and what is refused (pictures, unknown models). Programs of this account need no
+    api_key; any other account sends the token in the file endpoint-token of the state
+    folder. The response headers x-curtilage-route, x-curtilage-class and
+    x-curtilage-policy say where an answer comes from. Prints one JSON line when ready.
+    /v1/curtilage/feedback accepts ratings of answers. When stopped, it waits until open
+    connections to the relay are padded to the length of every answer.
 
     Options:
         --host HOST = 127.0.0.1: a loopback address

@@ -219,7 +219,9 @@ def _audit_directory(config: ClientConfig) -> Path:
 
 
 async def local_model(
-    config: ClientConfig, sized: Notify | None = None
+    config: ClientConfig,
+    sized: Notify | None = None,
+    notify: Notify | None = None,
 ) -> LocalModel | UnavailableLocal:
     """Start the local model, or record why there is none.
 
@@ -230,7 +232,7 @@ async def local_model(
         model = _named_model(config, sized)
         # A requested context that is not possible is reported at once.
         if config.policy.routing is not None and config.context_tokens is None:
-            model.warm()
+            model.warm(notify or (lambda _: None))
             return model
         # Memory that is short now may be free later: the model tries again.
         with suppress(LocalModelMemoryError):
@@ -330,7 +332,7 @@ async def _model_of(
     if named is not None and named.usual:
         return await _named_usual(named, named.usual, wait=plan is None)
     if plan is None or plan.rollout is None or config.model is not None:
-        return await local_model(config, sized)
+        return await local_model(config, sized, notify)
     from curtilage.client.local.rollout.model import RolledOutModel  # noqa: PLC0415
 
     model = RolledOutModel.on_this_device(

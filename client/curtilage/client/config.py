@@ -206,7 +206,10 @@ def _computing(flags: Flags, environ: Mapping[str, str]) -> Computing:
     kv_type = _choice(flags.kv_type, environ, "KV_TYPE", KV_TYPES)
     flash = _choice(flags.flash_attention, environ, "FLASH_ATTENTION", FLASH_ATTENTION)
     if kv_type not in {None, "f16"} and flash == "off":
-        raise ConfigError(f"CURTILAGE_KV_TYPE {kv_type} needs flash attention")
+        raise ConfigError(
+            f"{kv_type} (--kv-type, CURTILAGE_KV_TYPE) needs flash attention: "
+            "--flash-attention auto, or on"
+        )
     usual = Computing()
     return Computing(
         threads=_number(flags.threads, environ, "THREADS", 1, MOST_THREADS),
@@ -220,26 +223,32 @@ def _computing(flags: Flags, environ: Mapping[str, str]) -> Computing:
 def _number(
     said: int | None, environ: Mapping[str, str], name: str, least: int, most: int
 ) -> int | None:
+    where = _where(name, given=said is not None)
     if said is None:
         text = environ.get(f"CURTILAGE_{name}")
         if not text:
             return None
         said = int(text) if text.isascii() and text.isdecimal() else -1
     if not least <= said <= most:
-        raise ConfigError(f"CURTILAGE_{name} is not {least} to {most}")
+        raise ConfigError(f"{where} is not {least} to {most}")
     return said
 
 
 def _choice(
     said: str | None, environ: Mapping[str, str], name: str, choices: Sequence[_Word]
 ) -> _Word | None:
+    where = _where(name, given=bool(said))
     said = said or environ.get(f"CURTILAGE_{name}") or None
     for each in choices:
         if each == said:
             return each
     if said is not None:
-        raise ConfigError(f"CURTILAGE_{name} is not one of {', '.join(choices)}")
+        raise ConfigError(f"{where} is not one of {', '.join(choices)}")
     return None
+
+
+def _where(name: str, *, given: bool) -> str:
+    return f"--{name.lower().replace('_', '-')}" if given else f"CURTILAGE_{name}"
 
 
 def read_policy(path: str | None) -> tuple[Policy, str]:

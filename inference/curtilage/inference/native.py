@@ -74,7 +74,10 @@ if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_context_p, llama_memory_t
 
 NO_GENERATOR: Final = "the model file is not a plain text generator"
-NO_GPU: Final = "the engine was built without GPU support; gpu_layers must be 0"
+NO_GPU: Final = (
+    "the engine was built without GPU support, or finds no GPU that it may use; "
+    "gpu_layers must be 0"
+)
 VERSION: Final = "0.3.36"
 """The layout of the library's structures is bound to this version."""
 

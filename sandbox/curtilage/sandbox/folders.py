@@ -29,6 +29,18 @@ SYSTEM: Final = (
 )
 """Folders and files of the system that remain visible, where they exist."""
 
+_GPUS: Final = (
+    *("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-caps/*"),
+    *("dri/renderD*", "kfd"),
+)
+# What drivers' libraries read about the machine's GPUs.
+_OF_GPUS: Final = (
+    *("/proc/driver/nvidia/params", "/proc/driver/nvidia/version", "/proc/devices"),
+    *("/sys/bus/pci/devices", "/sys/class/drm", "/sys/class/kfd", "/sys/dev/char"),
+    *("/sys/module/nvidia", "/sys/module/nvidia_uvm", "/sys/module/amdgpu"),
+    *("/etc/vulkan", "/usr/share/vulkan", "/usr/share/libdrm", "/opt/rocm/lib"),
+)
+
 _SCRATCH: Final = ("/tmp", "/mnt", "/var", "/usr")  # noqa: S108 - only mounted over
 _TMPFS: Final = "size=1m,nr_inodes=4k,mode=0755"
 # nosuid, nodev, noexec: the same bits in sys/statvfs.h and linux/mount.h.
@@ -55,6 +67,13 @@ def of_python() -> tuple[Path, ...]:
     found = [Path(each) for each in (*sys.path, *libraries) if each]
     found += [Path(each, "lib") for each in prefixes]
     return tuple(each.absolute() for each in found)
+
+
+def gpus(root: Path = Path("/")) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the devices of GPUs, and what their drivers' libraries read."""
+    devices = [each for name in _GPUS for each in sorted((root / "dev").glob(name))]
+    buses = sorted((root / "sys/devices").glob("pci*"))
+    return tuple(devices), (*map(Path, _OF_GPUS), *buses)
 
 
 def enter(reads: Sequence[Path]) -> None:

@@ -9,7 +9,7 @@ since its numbers mean other calls.
 import errno
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from curtilage.sandbox.syscalls import HARMLESS, WAYS_OUT, numbers
@@ -18,6 +18,7 @@ from curtilage.sandbox.syscalls import HARMLESS, WAYS_OUT, numbers
 _LOAD: Final = 0x20
 _EQUAL: Final = 0x15
 _AT_LEAST: Final = 0x35
+_MASK: Final = 0x54
 _ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
 _ALLOW: Final = 0x7FFF0000
@@ -51,6 +52,7 @@ class Only:
         values: to test with, one after the other.
         allowed: whether arguments that meet a test are allowed, or refused.
         error: the result of a refused call.
+        kinds: kinds of ioctl requests, bits 8 to 15, that are allowed as well.
     """
 
     argument: int
@@ -58,6 +60,7 @@ class Only:
     values: tuple[int, ...]
     allowed: bool
     error: int = errno.EPERM
+    kinds: tuple[int, ...] = ()
 
 
 OPENS: Final = {
@@ -80,6 +83,15 @@ TERMINALS: Final = {
 }
 """No characters are put into a terminal's input."""
 
+# Not O_RDWR and O_WRONLY: which file may be opened so, Landlock decides. The rest
+# would make or change a file, which no device needs.
+_CREATES: Final = _WRITES & ~0o3
+
+DEVICE_OPENS: Final = {
+    name: replace(only, values=(_CREATES,)) for name, only in OPENS.items()
+}
+"""Files may be opened for writing, but none is made, emptied or appended to."""
+
 # asm-generic/ioctls.h, asm-generic/fcntl.h, linux/socket.h: what libraries query about
 # an open file. All other requests may change it even if it was opened for reading: for
 # example flags of its inode, which remain on the disk (FS_IOC_SETFLAGS).
@@ -90,6 +102,15 @@ HARMLESS_CONTROLS: Final = {
     "ioctl": Only(argument=1, test=_EQUAL, values=_ASKED, allowed=True)
 }
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS2."""
+
+# NVIDIA's nv-ioctl-numbers.h and uvm_ioctl.h (its requests have no kind), drm/drm.h,
+# linux/kfd_ioctl.h. Not those of files ('f', 'X'), of terminals ('T'), of sockets.
+_GPU_KINDS: Final = (ord("F"), 0, ord("d"), ord("K"))
+
+DEVICE_CONTROLS: Final = {
+    name: replace(only, kinds=_GPU_KINDS) for name, only in HARMLESS_CONTROLS.items()
+}
+"""``HARMLESS_CONTROLS``, and the requests of GPU drivers."""
 
 # asm-generic/fcntl.h, linux/fcntl.h: copies of a descriptor, its flags, and queries.
 # Not here: locks of any kind, which all accounts can read in /proc/locks; leases and
@@ -150,7 +171,7 @@ _REACH: Final = frozenset(
 )
 
 
-def compute_only(machine: str, pid: int) -> bytes:
+def compute_only(machine: str, pid: int, *, devices: bool = False) -> bytes:
     """Return the program for a process that reads files, computes and answers.
 
     An allow-list: calls that are in no list here, or in no kernel yet, are refused.
@@ -158,9 +179,13 @@ def compute_only(machine: str, pid: int) -> bytes:
     Args:
         machine: as ``platform.machine()`` names it.
         pid: the process's own id, the only one that it may signal and limit.
+        devices: whether it drives GPUs. Then Landlock must refuse to write other files:
+            this program does not.
     """
     own = own_process(pid)
     only = OPENS | THREADS | HARMLESS_CONTROLS | DESCRIPTORS | NO_NAMES | own
+    if devices:
+        only |= DEVICE_OPENS | DEVICE_CONTROLS
     # Calls newer than the list return the error of a kernel that lacks them: libraries
     # then use the older call, which is in the list.
     refusal = (
@@ -240,6 +265,10 @@ def _condition(only: Only) -> bytes:
     steps = [_step(_LOAD, _ARGUMENTS_AT + 8 * only.argument)]
     for value in only.values:
         steps += [_step(only.test, value, otherwise=1), _step(_RETURN, meets)]
+    if only.kinds:
+        steps.append(_step(_MASK, 0xFF00))
+    for kind in only.kinds:
+        steps += [_step(_EQUAL, kind << 8, otherwise=1), _step(_RETURN, _ALLOW)]
     return b"".join((*steps, _step(_RETURN, fails)))
 
 

@@ -104,21 +104,32 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(text for text in each if isinstance(text, str))
 
 
-def compute_only(reads: Sequence[Path] = ()) -> Wall:
+def compute_only(reads: Sequence[Path] = (), *, devices: Sequence[Path] = ()) -> Wall:
     """Restrict this process to reading files, computing and answering over open pipes.
 
     Args:
         reads: folders that remain visible, besides those of Python and its libraries.
+        devices: GPUs that it may also write to and control, if Landlock stands. Without
+            Landlock nothing else would refuse to write other files.
     """
+    with_devices = False
+
+    def write_only_devices() -> None:
+        nonlocal with_devices
+        _write_only(devices)
+        with_devices = bool(devices)
+
     # A user namespace without mappings hides the user's identity.
     owner = (os.getuid(), os.getgid()) if hasattr(os, "getuid") else (0, 0)
     return _build(
         {
             Layer.NAMESPACE: lambda: _leave_the_network(user_namespace=True),
-            Layer.FOLDERS: lambda: _leave_other_folders(reads, *owner),
-            Layer.LANDLOCK: lambda: _write_only(()),
+            Layer.FOLDERS: lambda: _leave_other_folders((*reads, *devices), *owner),
+            Layer.LANDLOCK: write_only_devices,
             Layer.SECCOMP: lambda: _filter(
-                lambda machine: seccomp.compute_only(machine, os.getpid())
+                lambda machine: seccomp.compute_only(
+                    machine, os.getpid(), devices=with_devices
+                )
             ),
         }
     )

@@ -404,11 +404,16 @@ async def test_a_failed_load_is_reported_to_every_caller(
 ) -> None:
     model = LocalModel.open(str(byte_model), sha256="00" * 32, registry=registry)
     assert (model.sha256, model.context_tokens) == ("00" * 32, 2048)
-    model.warm()
+    told: list[str] = []
+    model.warm(told.append)
     for _ in range(2):
         with pytest.raises(LocalUnavailableError, match="is another file"):
             await collect(model)
     await model.close()
+    # Without a question too: a server would look ready.
+    (line,) = told
+    assert line.startswith("the local model is not loaded: ")
+    assert "is another file" in line
 
 
 async def test_closing_waits_for_what_is_being_loaded() -> None:

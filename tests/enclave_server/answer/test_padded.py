@@ -243,9 +243,10 @@ async def test_answer_that_outgrows_the_top_bucket_ends_with_length(
         body = json.loads(content)
         text, usage = body["choices"][0]["message"]["content"], body["usage"]
         assert body["choices"][0]["finish_reason"] == "length"
-    # What there is of it is intact: a prefix of whole tokens, and well filled.
+    # What there is of it is intact: a prefix of whole tokens. The rest of these four
+    # small frames is kept for the longest error.
     assert "".join(piece.text for piece in pieces).startswith(text)
-    assert len(text) > 90
+    assert len(text) > 40
     assert usage["completion_tokens"] * 5 == len(text)
     assert usage["prompt_tokens"] == 5
     assert played.outcome is Event.ANSWERED

@@ -346,6 +346,44 @@ async def test_the_kernel_refuses_every_way_out(
         assert "done" not in errors
 
 
+GPU = """
+from dataclasses import replace
+from pathlib import Path
+from curtilage.inference.process import __main__ as process
+
+# /dev/full stands in for a GPU.
+build, process.gpus = process.compute_only, lambda: ((Path("/dev/full"),), ())
+def compute_only(reads, *, devices):
+    wall = build(reads, devices=devices)
+    try:
+        Path("/dev/full").open("r+b", buffering=0)
+        said = "usable"
+    except OSError:
+        said = "refused"
+    return type(wall)(standing=wall.standing, missing=(said,))
+process.compute_only = compute_only
+# The engine here has no GPU support.
+load, on_cpu = process._loaded, dict(gpu_layers=0)
+process._loaded = lambda plan: load(
+    replace(plan, settings=replace(plan.settings, **on_cpu))
+)
+process.main()
+"""
+
+
+@pytest.mark.parametrize(("layers", "said"), [(0, "refused"), (1, "usable")])
+async def test_a_gpu_is_usable_if_layers_are_computed_on_it(
+    layers: int, said: str, byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(GPU, monkeypatch)
+    plan = planned(byte_model, replace(SETTINGS, gpu_layers=layers))
+    async with running(plan) as engine:
+        assert engine.wall is not None
+        if Layer.LANDLOCK not in engine.wall.standing:
+            pytest.skip("SKIPPED LOUDLY: without Landlock no GPU is usable")
+        assert engine.wall.missing == (said,)
+
+
 async def test_its_threads_give_way(byte_model: Path) -> None:
     settings = EngineSettings(threads=1, niceness=19)
     async with running(planned(byte_model, settings)) as engine:

@@ -500,17 +500,23 @@ class LocalModel:
         self._engine = engine
         self._turns.places = engine.info.sequences
 
-    def warm(self) -> None:
+    def warm(self, failed: Callable[[str], object] = _unheard) -> None:
         """Begin to ``start`` in the background.
 
         ``generate`` waits for it, and reports its result to every caller.
+
+        Args:
+            failed: takes one line if it could not be started.
         """
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            problem = None if task.cancelled() else task.exception()
+            if isinstance(problem, ConfigError | LocalUnavailableError):
+                failed(f"the local model is not loaded: {problem}")
+
         self._again_s = None
         self._loading = asyncio.ensure_future(self.start())
-        # Without a query, a failure need not be reported.
-        self._loading.add_done_callback(
-            lambda task: None if task.cancelled() else task.exception()
-        )
+        self._loading.add_done_callback(ended)
 
     async def generate(
         self, query: Query, *, signals: bool = False

@@ -2,7 +2,8 @@
 
 The first frame is the plan, which names the model's files. Before it loads a library
 the process confines itself (``curtilage.sandbox``): native code too reaches no network,
-sees no other file, writes none and starts no program. Then it loads the files, which
+sees no other file, writes none and starts no program. If layers are computed on a GPU,
+its devices remain usable. Then it loads the files, which
 its parent hashes meanwhile, and reports the model and the layers of its wall, or why it
 cannot. From then on
 it answers requests, as many at a time as the engine has sequences, until its parent
@@ -40,6 +41,7 @@ from curtilage.sandbox.child import (
     refuse_network_and_files,
     take_streams,
 )
+from curtilage.sandbox.folders import gpus
 from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
 from curtilage.sandbox.wall import compute_only
 
@@ -59,7 +61,9 @@ def main() -> int:
     plan = from_value(Plan, read_frame(requests))
     # Before any library is loaded: it may start threads, and the layers that confine
     # only the calling thread do not apply to threads that already run.
-    wall = compute_only([Path(each) for each in (plan.model, plan.adapter) if each])
+    devices, of_drivers = gpus() if plan.settings.gpu_layers else ((), ())
+    files = [Path(each) for each in (plan.model, plan.adapter) if each]
+    wall = compute_only([*files, *of_drivers], devices=devices)
     # Then Python's own hook: it works even if the kernel has no sandbox.
     refuse_network_and_files()
     try:
