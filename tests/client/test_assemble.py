@@ -349,10 +349,13 @@ async def test_a_client_runs_the_model_of_its_rollout(home: FollowedRollout) -> 
     manifest = replace(home.manifest(model=byte), not_after=2**40)
     home.rollout().take(*home.logged(manifest), now=datetime.now(UTC))
     notes: list[str] = []
-    config = read_config(Flags(policy="rollout.yaml"), {})
-    parts = await assembling.assemble(config, notify=notes.append)
+    sizes: list[str] = []
+    environ = {"CURTILAGE_SEQUENCES": "3"}
+    config = read_config(Flags(policy="rollout.yaml"), environ)
+    parts = await assembling.assemble(config, notify=notes.append, sized=sizes.append)
     try:
         assert parts.local.model_id == "byte"
+        assert ["3 at a time" in line for line in sizes] == [True]
         assert parts.home_model() == model_tag(byte.sha256)
         assert notes == []
     finally:
@@ -394,12 +397,14 @@ async def test_a_model_of_the_file_may_be_the_usual_one(
     pytest.importorskip("llama_cpp", reason="SKIPPED LOUDLY: the extra 'llm' is absent")
     path = make_byte_model(home.base / "byte.gguf")
     flags = Flags(policy=policy, model="small", models=str(models_file(path)))
-    parts = await assembling.assemble(read_config(flags, {}))
+    sizes: list[str] = []
+    parts = await assembling.assemble(read_config(flags, {}), sized=sizes.append)
     try:
         assert parts.named is not None
         assert parts.local is parts.named.get("small")
         await parts.named.start("small")
         assert parts.local.model_id == "byte"
+        assert ["byte: context" in line for line in sizes] == [True]
         assert parts.home_model() == model_tag(sha256_of(path))
         assert assembling.unloaded_model(read_config(flags, {})).model_id == "byte"
     finally:
@@ -418,7 +423,8 @@ async def test_models_of_the_file_do_not_replace_the_usual_one(
 
 
 @pytest.mark.parametrize(
-    "given", [{"model_sha256": "0a" * 32}, {"context_tokens": 512}]
+    "given",
+    [{"model_sha256": "0a" * 32}, {"context_tokens": 512}, {"threads": 1}],
 )
 def test_a_model_of_the_file_has_its_settings_there(
     home: FollowedRollout, given: dict[str, Any]
@@ -427,7 +433,7 @@ def test_a_model_of_the_file_has_its_settings_there(
     flags = Flags(
         policy="mine.yaml", model="small", models=str(models_file(path)), **given
     )
-    with pytest.raises(ConfigError, match="are set in"):
+    with pytest.raises(ConfigError, match="are those of its table"):
         assembling.named_models(read_config(flags, {}))
 
 

@@ -4,14 +4,8 @@ import pytest
 
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import ConfigError
-from curtilage.client.local.computing import (
-    FLASH_ATTENTION,
-    KV_TYPES,
-    MOST_GPU_LAYERS,
-    Computing,
-)
+from curtilage.client.local.computing import Computing
 from curtilage.client.system.files import read_text
-from curtilage.inference import settings
 from curtilage.policy.document.load import load_profile, profile_text
 from curtilage.policy.errors import PolicyError
 
@@ -165,9 +159,3 @@ def test_a_setting_of_the_local_model_that_is_not_possible_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=next(iter(environ))):
         read_config(Flags(), environ)
-
-
-def test_settings_of_the_local_model_have_the_engines_names() -> None:
-    assert KV_TYPES == settings.KV_TYPES
-    assert FLASH_ATTENTION == settings.FLASH_ATTENTION
-    assert MOST_GPU_LAYERS == settings.MAX_GPU_LAYERS

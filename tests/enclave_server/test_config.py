@@ -6,7 +6,6 @@ import pytest
 
 from curtilage.attest.log.note import COSIGNATURE_V1, ED25519, SUBTREE_V1, NoteKey
 from curtilage.attest.log.vkeys import VerifierKey
-from curtilage.enclave_server import config
 from curtilage.enclave_server.config import (
     AnchorFile,
     ChallengeChoice,
@@ -20,7 +19,6 @@ from curtilage.enclave_server.config import (
 )
 from curtilage.enclave_server.errors import ConfigError
 from curtilage.enclave_server.toml_reader import Listen
-from curtilage.inference import settings
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 OTHER = base64.b64encode(bytes(range(1, 33))).decode()
@@ -470,9 +468,3 @@ def test_the_model_computes_as_configured() -> None:
         "on",
         40,
     )
-
-
-def test_settings_of_the_model_have_the_engines_names() -> None:
-    assert config.KV_TYPES == settings.KV_TYPES
-    assert config.FLASH_ATTENTION == settings.FLASH_ATTENTION
-    assert config.MAX_GPU_LAYERS == settings.MAX_GPU_LAYERS

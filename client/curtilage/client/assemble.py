@@ -25,6 +25,7 @@ from curtilage.client.errors import (
     LocalUnavailableError,
     SealingError,
 )
+from curtilage.client.local.computing import AS_USUAL
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
@@ -124,7 +125,7 @@ async def assemble(
     queue = await asyncio.to_thread(queue_of, config.policy)
     kept = await asyncio.to_thread(KeptConversations, state_folder(), lasting=lasting)
     audit = audit_trail(config)
-    named = named_models(config, notify)
+    named = named_models(config, notify, sized)
     inspector, local, _ = await asyncio.gather(
         asyncio.to_thread(inspector_from, config, spare=spare),
         _model_of(config, named, notify, sized),
@@ -276,26 +277,28 @@ def _named_model(config: ClientConfig, sized: Notify | None = None) -> LocalMode
 
 
 def named_models(
-    config: ClientConfig, notify: Notify | None = None
+    config: ClientConfig, notify: Notify | None = None, sized: Notify | None = None
 ) -> "NamedModels | None":
     """Return the models of the configuration's file, not loaded yet; None: no file.
 
     Raises:
-        ConfigError: one of them is not registered, or has another digest.
+        ConfigError: one of them is not registered, or has another digest; or a setting
+            for the usual model was given although its table has it.
     """
     if config.models is None:
         return None
     from curtilage.client.local.named import NamedModels, open_from  # noqa: PLC0415
 
     usual = config.model if config.model in config.models.models else None
-    if usual is not None and (config.model_sha256 or config.context_tokens):
+    given = (config.model_sha256, config.context_tokens, config.sequences)
+    if usual is not None and (any(given) or config.computing != AS_USUAL):
         raise ConfigError(
-            f"the digest and the context of {usual!r} are set in {config.models.path}"
+            f"the settings of {usual!r} are those of its table in {config.models.path}"
         )
     try:
         return NamedModels(
             config.models,
-            open_from(Registry()),
+            open_from(Registry(), sized or (lambda _: None)),
             usual=usual or "",
             notify=notify or (lambda _: None),
         )
@@ -335,6 +338,7 @@ async def _model_of(
     model = RolledOutModel.on_this_device(
         plan.rollout,
         context_tokens=config.context_tokens,
+        sequences=config.sequences,
         computing=config.computing,
         sized=sized or (lambda _: None),
         notify=notify or (lambda _: None),

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.local.computing import (
-    FLASH_ATTENTION,
-    KV_TYPES,
-    MOST_GPU_LAYERS,
-    MOST_THREADS,
-    Computing,
-)
+from curtilage.client.local.computing import MOST_THREADS, Computing
 from curtilage.client.local.models_file import (
     LEAST_CONTEXT,
     MOST_CONTEXT,
@@ -27,6 +21,7 @@ from curtilage.client.local.models_file import (
     read_models_file,
 )
 from curtilage.client.system.files import folder_digest, open_ordinary, read_text
+from curtilage.inference.settings import FLASH_ATTENTION, KV_TYPES, MAX_GPU_LAYERS
 from curtilage.policy.document.checks import Complaint, Tree, as_written
 from curtilage.policy.document.exact_list import MAX_LIST_BYTES
 from curtilage.policy.document.load import (
@@ -220,7 +215,7 @@ def _computing(flags: Flags, environ: Mapping[str, str]) -> Computing:
         threads=_number(flags.threads, environ, "THREADS", 1, MOST_THREADS),
         kv_type=kv_type or usual.kv_type,
         flash_attention=flash or usual.flash_attention,
-        gpu_layers=_number(flags.gpu_layers, environ, "GPU_LAYERS", 0, MOST_GPU_LAYERS)
+        gpu_layers=_number(flags.gpu_layers, environ, "GPU_LAYERS", 0, MAX_GPU_LAYERS)
         or 0,
     )
 

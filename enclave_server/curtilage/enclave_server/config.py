@@ -10,18 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final
 
 from curtilage.enclave_server.errors import ConfigError
 from curtilage.enclave_server.toml_reader import Listen, Table, Within, is_loopback
+from curtilage.inference.settings import (
+    FLASH_ATTENTION,
+    KV_TYPES,
+    MAX_GPU_LAYERS,
+    FlashAttention,
+    KVType,
+)
 
 MAX_CONFIG_BYTES: Final = 64 * 1024
 EMBEDDED: Final = "embedded"
-KVType: TypeAlias = Literal["f16", "q8_0", "q4_0"]
-FlashAttention: TypeAlias = Literal["auto", "on", "off"]
-KV_TYPES: Final[tuple[KVType, ...]] = ("f16", "q8_0", "q4_0")
-FLASH_ATTENTION: Final[tuple[FlashAttention, ...]] = ("auto", "on", "off")
-MAX_GPU_LAYERS: Final = 1000  # more than any model has
 LLAMA_CPP: Final = "llama.cpp"
 OPENAI: Final = "openai"
 EMULATED_GPU: Final = "nvidia-gpu"

@@ -73,20 +73,7 @@ class Figures:
         # What was counted before, such as the first key, joins the first update.
         self._before = dict.fromkeys(counters.snapshot(), 0)
         self._events = dict(self._before)
-        self._read = _Rounded(TOKEN_STEP)
-        self._written = _Rounded(TOKEN_STEP)
-        self._queue_s = _Classes()
-        self._first_s = _Classes()
-        self._queued = _Level(clock)
-        self._running = _Level(clock)
-        self._rounded = (
-            self._read,
-            self._written,
-            self._queued,
-            self._running,
-            *self._queue_s.classes,
-            *self._first_s.classes,
-        )
+        self._amounts = _Amounts(clock)
         self._text = self._exposition()
 
     @property
@@ -105,49 +92,41 @@ class Figures:
             step = 1 if event in EXACT else REQUEST_STEP
             self._events[event] += rounded(amount, step, chance)
         self._before = dict(now)
-        for each in self._rounded:
+        for each in self._amounts.all:
             each.update(chance)
         self._text = self._exposition()
 
     @contextmanager
     def request(self) -> Generator[Callable[[Answer], None]]:
         """Follow one request: give the result each part of its answer."""
-        follow = _Request(
-            clock=self._clock,
-            read=self._read,
-            written=self._written,
-            queue_s=self._queue_s,
-            first_s=self._first_s,
-            queued=self._queued,
-            running=self._running,
-        )
+        follow = _Request(self._amounts, self._clock)
         try:
             yield follow.take
         finally:
             follow.close()
 
     def _exposition(self) -> str:
-        lines: list[str] = []
+        lines, amounts = list[str](), self._amounts
         counted = [(f'event="{name}"', n) for name, n in self._events.items()]
         _family(lines, "events_total", "counter", "Events since the start.", counted)
         tokens = [
-            ('kind="read"', self._read.shown),
-            ('kind="written"', self._written.shown),
+            ('kind="read"', amounts.read.shown),
+            ('kind="written"', amounts.written.shown),
         ]
         _family(lines, "tokens_total", "counter", "Tokens since the start.", tokens)
-        speed = [("", self._written.lately // WINDOW_S)]
+        speed = [("", amounts.written.lately // WINDOW_S)]
         about = "Tokens written per second, in the last ten minutes."
         _family(lines, "tokens_per_second", "gauge", about, speed)
         levels = [
-            ('state="queued"', self._queued.lately // WINDOW_S),
-            ('state="running"', self._running.lately // WINDOW_S),
+            ('state="queued"', amounts.queued.lately // WINDOW_S),
+            ('state="running"', amounts.running.lately // WINDOW_S),
         ]
         about = "Requests at a time, in the last ten minutes."
         _family(lines, "requests", "gauge", about, levels)
-        self._queue_s.write(
+        amounts.queue_s.write(
             lines, "queue_seconds", "From the question to the start of its turn."
         )
-        self._first_s.write(
+        amounts.first_s.write(
             lines, "first_token_seconds", "From the question to its first token."
         )
         return "\n".join(lines) + "\n"
@@ -255,28 +234,34 @@ class _Level(_Rounded):
         super().update(chance)
 
 
+class _Amounts:
+    """What the requests of all people add up to."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.read = _Rounded(TOKEN_STEP)
+        self.written = _Rounded(TOKEN_STEP)
+        self.queue_s = _Classes()
+        self.first_s = _Classes()
+        self.queued = _Level(clock)
+        self.running = _Level(clock)
+        self.all = (
+            self.read,
+            self.written,
+            self.queued,
+            self.running,
+            *self.queue_s.classes,
+            *self.first_s.classes,
+        )
+
+
 class _Request:
     """One request, from its arrival at the model to its end."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        read: _Rounded,
-        written: _Rounded,
-        queue_s: _Classes,
-        first_s: _Classes,
-        queued: _Level,
-        running: _Level,
-    ) -> None:
+    def __init__(self, amounts: _Amounts, clock: Callable[[], float]) -> None:
+        self._amounts = amounts
         self._clock = clock
-        self._read = read
-        self._written = written
-        self._queue_s = queue_s
-        self._first_s = first_s
-        self._running = running
         self._arrived = clock()
-        self._in = queued
+        self._in = amounts.queued
         self._in.change(1)
         self._pieces = 0
         self._prompt_tokens = 0
@@ -284,21 +269,22 @@ class _Request:
     def take(self, answer: Answer) -> None:
         match answer:
             case Begun():
-                self._queue_s.add(self._clock() - self._arrived)
-                self._move(self._running)
+                self._amounts.queue_s.add(self._clock() - self._arrived)
+                self._move(self._amounts.running)
                 self._count_read(answer.prompt_tokens)
             case Piece(call=None):
                 if not self._pieces:
-                    self._first_s.add(self._clock() - self._arrived)
+                    self._amounts.first_s.add(self._clock() - self._arrived)
                 self._pieces += 1
-                self._written.add(1)
+                self._amounts.written.add(1)
             case Piece():
                 # A whole call: its tokens were counted, or the end counts them.
                 pass
             case Ending():
                 self._count_read(answer.prompt_tokens)
                 # Another server's piece may be several tokens.
-                self._written.add(max(0, answer.completion_tokens - self._pieces))
+                rest = max(0, answer.completion_tokens - self._pieces)
+                self._amounts.written.add(rest)
 
     def close(self) -> None:
         self._in.change(-1)
@@ -309,7 +295,7 @@ class _Request:
         self._in.change(1)
 
     def _count_read(self, prompt_tokens: int) -> None:
-        self._read.add(max(0, prompt_tokens - self._prompt_tokens))
+        self._amounts.read.add(max(0, prompt_tokens - self._prompt_tokens))
         self._prompt_tokens = max(prompt_tokens, self._prompt_tokens)
 
 

@@ -240,6 +240,7 @@ class LlamaCppEngine:
         out: asyncio.Queue[Event | InferenceError] = asyncio.Queue()
 
         def deliver(item: Event | InferenceError) -> bool:
+            """Hand an event to the caller's loop; False: it is closed."""
             try:
                 loop.call_soon_threadsafe(out.put_nowait, item)
             except RuntimeError:

@@ -488,7 +488,6 @@ class CancelToken:
         """Call back on ``cancel``, at once if it was called already."""
         # Checked under the lock: cancelled between the check and the insertion, it
         # would never be called.
-        # never be called.
         with self._lock:
             if not self._event.is_set():
                 self._callbacks.append(callback)

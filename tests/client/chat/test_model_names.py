@@ -94,25 +94,25 @@ def test_options_that_ask_for_something_else_are_refused(
 @pytest.mark.parametrize(
     ("models", "aliases", "said"),
     [
-        ({"curtilage"}, {}, "has a meaning already"),
-        ({"local"}, {}, "has a meaning already"),
-        (set(), {"enclave": "local"}, "has a meaning already"),
-        ({"a b"}, {}, "is no name"),
-        ({"*"}, {}, "is no name"),
-        ({""}, {}, "is no name"),
-        ({"a" * 129}, {}, "is no name"),
-        (set(), {"-a": "local"}, "is no name"),
-        ({"a"}, {"a": "local"}, "is the name of a model"),
-        (set(), {"a": "b"}, "which is no model"),
-        (set(), {"a": "default"}, "which is no model"),
-        (set(), {"a": "b", "b": "a"}, "stands for another alias"),
-        (set(), {"a": "a"}, "stands for another alias"),
-        ({"m"}, {"a": "b", "b": "m"}, "stands for another alias"),
-        (set(), {"a": ANY, ANY: "local"}, "stands for another alias"),
+        (("curtilage",), {}, "has a meaning already"),
+        (("local",), {}, "has a meaning already"),
+        ((), {"enclave": "local"}, "has a meaning already"),
+        (("a b",), {}, "is no name"),
+        (("*",), {}, "is no name"),
+        (("",), {}, "is no name"),
+        (("a" * 129,), {}, "is no name"),
+        ((), {"-a": "local"}, "is no name"),
+        (("a",), {"a": "local"}, "is the name of a model"),
+        ((), {"a": "b"}, "which is no model"),
+        ((), {"a": "default"}, "which is no model"),
+        ((), {"a": "b", "b": "a"}, "stands for another alias"),
+        ((), {"a": "a"}, "stands for another alias"),
+        (("m",), {"a": "b", "b": "m"}, "stands for another alias"),
+        ((), {"a": ANY, ANY: "local"}, "stands for another alias"),
     ],
 )
 def test_names_that_mislead_are_reported(
-    models: set[str], aliases: dict[str, str], said: str
+    models: tuple[str, ...], aliases: dict[str, str], said: str
 ) -> None:
     names = ModelNames(models=frozenset(models), aliases=aliases)
     assert any(said in each for each in names.problems())

@@ -1,15 +1,11 @@
 """How the local model's engine computes: threads, keys and values, a GPU."""
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-KVType: TypeAlias = Literal["f16", "q8_0", "q4_0"]
-FlashAttention: TypeAlias = Literal["auto", "on", "off"]
+from curtilage.inference.settings import FlashAttention, KVType
 
-KV_TYPES: Final[tuple[KVType, ...]] = ("f16", "q8_0", "q4_0")
-FLASH_ATTENTION: Final[tuple[FlashAttention, ...]] = ("auto", "on", "off")
 MOST_THREADS: Final = 64  # as the enclave server's
-MOST_GPU_LAYERS: Final = 1000  # more than any model has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

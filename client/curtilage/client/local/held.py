@@ -54,6 +54,48 @@ class Held:
         await self.model.close()
 
 
+class Replaceable:
+    """A local model that is replaced between answers, as the session uses it."""
+
+    @property
+    def _now(self) -> Held:
+        """The model that the next question gets."""
+        raise NotImplementedError
+
+    @property
+    def model_id(self) -> str:
+        """The name of the model for the next question."""
+        return self._now.model.model_id
+
+    @property
+    def sha256(self) -> str:
+        """Of its file, hex."""
+        return self._now.model.sha256
+
+    @property
+    def tag(self) -> str:
+        """The model's label in the trace."""
+        return self._now.tag
+
+    @property
+    def digests(self) -> tuple[str, str | None] | None:
+        """As ``LocalModel.digests``."""
+        return self._now.model.digests
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Tokens of question and answer together."""
+        return self._now.model.context_tokens
+
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        """Answer a query, by one model to its end; as ``LocalModel.generate``."""
+        async with aclosing(self._now.generate(query, signals=signals)) as events:
+            async for event in events:
+                yield event
+
+
 async def loaded_in_parallel(
     open_model: Callable[[int | None], LocalModel],
     path: Path,

@@ -29,14 +29,12 @@ from curtilage.client.chat.openai_fields import MODEL_ID
 from curtilage.client.errors import ConfigError
 from curtilage.client.local.computing import (
     AS_USUAL,
-    FLASH_ATTENTION,
-    KV_TYPES,
-    MOST_GPU_LAYERS,
     MOST_THREADS,
     Computing,
 )
 from curtilage.client.local.registry.store import SHA256_HEX
 from curtilage.client.system.files import read_text
+from curtilage.inference.settings import FLASH_ATTENTION, KV_TYPES, MAX_GPU_LAYERS
 
 MAX_FILE_BYTES: Final = 1 << 20
 LEAST_CONTEXT, MOST_CONTEXT = 256, 131_072  # tokens; as the enclave server's
@@ -160,7 +158,7 @@ class _Reader:
         flash = self._one_of(FLASH_ATTENTION, table, "flash_attention", where)
         if kv_type != AS_USUAL.kv_type and flash == "off":
             self.problems.append(f"{where}kv_type {kv_type} needs flash attention")
-        layers = self.number(table, "gpu_layers", 0, MOST_GPU_LAYERS, where=where)
+        layers = self.number(table, "gpu_layers", 0, MAX_GPU_LAYERS, where=where)
         return Computing(
             threads=self.number(table, "threads", 1, MOST_THREADS, where=where),
             kv_type=kv_type,

@@ -19,7 +19,7 @@ from curtilage.client.chat.answer import AnswerEvent
 from curtilage.client.chat.model_names import ModelNames
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import ConfigError, LocalUnavailableError
-from curtilage.client.local.held import Held, loaded_in_parallel
+from curtilage.client.local.held import Held, Replaceable, loaded_in_parallel
 from curtilage.client.local.model import (
     AGAIN_S,
     LocalModel,
@@ -42,8 +42,15 @@ Open = Callable[[ModelSettings, int | None], tuple[ModelChoice, LocalModel]]
 context, if not that of the settings."""
 
 
-def open_from(registry: Registry) -> Open:
-    """Return how to find and create a model, with a user's registered models."""
+def open_from(
+    registry: Registry, sized: Callable[[str], object] = lambda _: None
+) -> Open:
+    """Return how to find and create a model, with a user's registered models.
+
+    Args:
+        registry: the user's registered models.
+        sized: as for ``LocalModel.open``.
+    """
 
     def opened(
         settings: ModelSettings, tokens: int | None
@@ -54,6 +61,7 @@ def open_from(registry: Registry) -> Open:
             context_tokens=tokens or settings.context_tokens,
             sequences=settings.sequences,
             computing=settings.computing,
+            sized=sized,
         )
         return choice, model
 
@@ -112,44 +120,16 @@ class _Slot(Held):
                 self.silent.set()
 
 
-class NamedModel:
+class NamedModel(Replaceable):
     """The local model of a name, as the session uses it; ``NamedModels`` makes them."""
 
     def __init__(self, slot: _Slot) -> None:
         self._slot = slot
 
     @property
-    def model_id(self) -> str:
-        """The name of the model that the next question gets."""
-        return self._slot.model.model_id
-
-    @property
-    def sha256(self) -> str:
-        """Of its file, hex."""
-        return self._slot.model.sha256
-
-    @property
-    def tag(self) -> str:
-        """Its label in the trace."""
-        return self._slot.tag
-
-    @property
-    def digests(self) -> tuple[str, str | None] | None:
-        """As ``LocalModel.digests``."""
-        return self._slot.model.digests
-
-    @property
-    def context_tokens(self) -> int | None:
-        """Tokens of question and answer together."""
-        return self._slot.model.context_tokens
-
-    async def generate(
-        self, query: Query, *, signals: bool = False
-    ) -> AsyncGenerator[AnswerEvent]:
-        """Answer a query, by one model to its end; as ``LocalModel.generate``."""
-        async with aclosing(self._slot.generate(query, signals=signals)) as events:
-            async for event in events:
-                yield event
+    @override
+    def _now(self) -> Held:
+        return self._slot
 
     def become(self, slot: _Slot) -> None:
         """Let another model answer from now on."""

@@ -299,7 +299,7 @@ class _Progress:
     since_s: float = 0.0
 
     def is_hung(
-        self, progress: int, used_s: float | None, look_s: float, limits: Watch
+        self, progress: int, used_s: float | None, look_s: float, busy_s: float
     ) -> bool:
         """Look once; return whether it hangs. Its processor time may be unknown."""
         computed = 0.0 if used_s is None else used_s - self.used_s
@@ -308,7 +308,7 @@ class _Progress:
             self.seen, self.quiet, self.since_s = progress, 0, self.used_s
             return False
         self.quiet = self.quiet + 1 if computed < _IDLE * look_s else 0
-        return self.quiet >= _LOOKS or self.used_s - self.since_s >= limits.busy_s
+        return self.quiet >= _LOOKS or self.used_s - self.since_s >= busy_s
 
 
 class EngineProcess:
@@ -324,12 +324,7 @@ class EngineProcess:
         restarts: how many processes were replaced.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        watch: Watch = USUAL,
-    ) -> None:
+    def __init__(self, plan: Plan, *, watch: Watch = USUAL) -> None:
         self._plan = plan
         # Counted here, where it is known how many are held: the process counts those as
         # waiting that it has not admitted yet.
@@ -406,6 +401,7 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
 
         def withdraw() -> None:
+            """Have the process stop this answer; called from any thread."""
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 loop.call_soon_threadsafe(child.say, [number])
 
@@ -575,12 +571,12 @@ class EngineProcess:
             used_s = processor_s(child.pid)
             if not self._streams and loading.done():
                 seen = _Progress(used_s=used_s or 0.0)
-            elif seen.is_hung(self._progress, used_s, look_s, self._limits()):
+            elif seen.is_hung(self._progress, used_s, look_s, self._busy_s()):
                 child.fail(EngineHungError)
 
-    def _limits(self) -> Watch:
+    def _busy_s(self) -> float:
         threads = 1 if self._info is None else self._info.threads
-        return Watch(busy_s=self._watch.busy_s * threads)
+        return self._watch.busy_s * threads
 
     def _take(self, value: object) -> None:
         """Take one value of the process.

@@ -6,17 +6,17 @@ freed after its last answer. A model that cannot be loaded changes nothing.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Self
 
-from curtilage.client.chat.answer import AnswerEvent
-from curtilage.client.chat.query import Query
+from typing_extensions import override
+
 from curtilage.client.errors import ClientError, LocalUnavailableError
 from curtilage.client.local.computing import AS_USUAL, Computing
-from curtilage.client.local.held import Held, loaded_in_parallel
+from curtilage.client.local.held import Held, Replaceable, loaded_in_parallel
 from curtilage.client.local.model import (
     LocalModel,
     LocalModelMemoryError,
@@ -37,7 +37,7 @@ Open = Callable[[ModelChoice | None, int | None], LocalModel]
 choice, the one used without a rollout."""
 
 
-class RolledOutModel:
+class RolledOutModel(Replaceable):
     """Answers queries with the model that a rollout specifies.
 
     Args:
@@ -77,6 +77,7 @@ class RolledOutModel:
         settings: RolloutSettings,
         *,
         context_tokens: int | None,
+        sequences: int | None = None,
         computing: Computing = AS_USUAL,
         sized: Callable[[str], object] = lambda _: None,
         notify: Callable[[str], object],
@@ -89,11 +90,16 @@ class RolledOutModel:
                 return LocalModel.open(
                     registry=registry,
                     context_tokens=tokens,
+                    sequences=sequences,
                     computing=computing,
                     sized=sized,
                 )
             return LocalModel.of(
-                choice, context_tokens=tokens, computing=computing, sized=sized
+                choice,
+                context_tokens=tokens,
+                sequences=sequences,
+                computing=computing,
+                sized=sized,
             )
 
         return cls(
@@ -103,31 +109,6 @@ class RolledOutModel:
             clock=lambda: datetime.now(UTC),
             notify=notify,
         )
-
-    @property
-    def model_id(self) -> str:
-        """The name of the model for the next question."""
-        return self._now.model.model_id
-
-    @property
-    def sha256(self) -> str:
-        """Of its file, hex."""
-        return self._now.model.sha256
-
-    @property
-    def tag(self) -> str:
-        """The model's label in the trace."""
-        return self._now.tag
-
-    @property
-    def digests(self) -> tuple[str, str | None] | None:
-        """As ``LocalModel.digests``."""
-        return self._now.model.digests
-
-    @property
-    def context_tokens(self) -> int | None:
-        """Tokens of question and answer together."""
-        return self._now.model.context_tokens
 
     async def start(self) -> None:
         """Load the rollout's model, else the previous one, else the default.
@@ -163,14 +144,6 @@ class RolledOutModel:
             tag = model_tag(model.sha256)
         self._held = Held(model, tag)
         self._looking = asyncio.create_task(self._look_now_and_then())
-
-    async def generate(
-        self, query: Query, *, signals: bool = False
-    ) -> AsyncGenerator[AnswerEvent]:
-        """Answer a query, by one model to its end; as ``LocalModel.generate``."""
-        async with aclosing(self._now.generate(query, signals=signals)) as events:
-            async for event in events:
-                yield event
 
     async def close(self) -> None:
         """Stop checking and answering, and free the models."""
@@ -237,6 +210,7 @@ class RolledOutModel:
             self._notify(text)
 
     @property
+    @override
     def _now(self) -> Held:
         if self._held is None:
             raise LocalModelError("the local model is not running")
