@@ -56,6 +56,11 @@ def test_verify_refuses_a_pipe_without_waiting_for_it(tmp_path: Path) -> None:
         verify_model_file(tmp_path / "pipe.gguf", "00" * 32)
 
 
+def test_verify_refuses_a_path_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="cannot be opened"):
+        verify_model_file(tmp_path / ("x" * 300), "00" * 32)
+
+
 def test_verify_refuses_what_is_no_gguf(tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(b"PK\x03\x04 and so on")

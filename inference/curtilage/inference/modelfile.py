@@ -12,6 +12,7 @@ it (docs/decisions/0078).
 import hashlib
 import os
 import re
+import stat
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -213,9 +214,12 @@ def _checked(path: Path, expected_sha256: str) -> str:
     expected = expected_sha256.lower()
     if SHA256_HEX.fullmatch(expected) is None:
         raise ModelFileError("the model's SHA-256 is not 64 hex digits")
-    # Opening a pipe would block.
-    if path.exists() and not path.is_file():
-        raise ModelFileError("the model file is not a regular file")
+    try:
+        # Opening a pipe would block.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ModelFileError("the model file is not a regular file")
+    except OSError:
+        pass  # opening it says why
     return expected
 
 

@@ -106,6 +106,9 @@ def test_an_empty_file_names_nothing(tmp_path: Path) -> None:
         ("[aliases]\na = 'b'", "alias 'a' stands for 'b', which is no model"),
         ("aliases = []", "aliases is not a table"),
         ("[models", "models.toml: "),
+        ("most_loaded = " + "9" * 5000, "not TOML that can be read"),
+        ("most_loaded = " + "[" * 5000, "not TOML that can be read"),
+        ('[models.m]\nmodel = "/m\\u0000"', "models.m.model is missing"),
         (
             "\n".join(f"[models.m{n}]\nmodel = 'm'" for n in range(MOST_MODELS + 1)),
             "more than 64 models",

@@ -253,7 +253,7 @@ def test_a_text_beyond_the_enclaves_context_is_its_own_reason(
     assert all(str(each) in str(error) for each in NUMBERS.values())
 
 
-@pytest.mark.parametrize("number", [-1, 2**31, "8192", True, None, 1.5])
+@pytest.mark.parametrize("number", [-1, 0, 9256, 2**31, "8192", True, None, 1.5])
 def test_other_numbers_of_the_enclave_are_not_shown(number: object) -> None:
     given = {**TOO_LONG["error"], "context_tokens": number}
     error = refused_by(400, b"application/json", json.dumps({"error": given}).encode())

@@ -1,6 +1,7 @@
 """The engine's process for real: its answers, its wall, every way in which it ends."""
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -701,6 +702,31 @@ async def test_a_vanished_model_is_said_and_read_again_when_it_is_back(
         assert isinstance((await collect(engine, asked()))[-1], Done)
 
 
+async def test_a_process_that_cannot_be_started_is_started_later(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All descriptors, threads or processes of the account may be in use."""
+    told: list[InferenceError | None] = []
+    start = cast("Callable[..., object]", subprocess.Popen)
+    refused: list[bool] = []
+
+    def starts(*arguments: object, **named: object) -> object:
+        if len(refused) < 2:
+            refused.append(True)
+            raise OSError(errno.EMFILE, "canary-9")
+        return start(*arguments, **named)
+
+    async with running(planned(byte_model), told=told) as engine:
+        monkeypatch.setattr(parent.subprocess, "Popen", starts)
+        os.kill(pid_of(engine), signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            while len(told) < 4:  # noqa: ASYNC110 - it is tried at intervals
+                await asyncio.sleep(0.01)
+        assert isinstance((await collect(engine, asked()))[-1], Done)
+    assert [type(each) for each in told[1:]] == [EngineFailedError] * 2 + [type(None)]
+    assert "canary" not in repr(told)
+
+
 async def test_another_model_never_takes_its_place(
     byte_model: Path, tmp_path: Path
 ) -> None:
@@ -745,6 +771,9 @@ process.main()
 """
 
 
+TOP = [{"": "TopLogprob", "data": "", "logprob": 0.0}]
+
+
 @pytest.mark.parametrize(
     ("lie", "length"),
     [
@@ -756,6 +785,8 @@ process.main()
         ([1], 0),
         ([[1], 1], 0),
         ("canary-9", 0),
+        (9, 0),
+        ([1, {"": "Token", "text": "", "top": TOP}], 0),
         ({"steps": "canary-9"}, 0),
         ([True, {"": "Started", "prompt_tokens": 1}], 0),
         ([1, {"error": "RequestError", "text": "canary-9"}], 0),
@@ -778,18 +809,28 @@ FLOODS = """
 from curtilage.inference.process import __main__ as process
 def flood(server, requests):
     process.read_frame(requests)
-    for _ in range(1000):
-        server._say([1, {"": "Token", "text": "x"}])
+    for _ in range({count}):
+        server._say([1, {event}])
     return True
 process.Server.take = flood
 process.main()
 """
+LARGE = '"x" * (1 << 20)'
+CALL = f'{{"": "ToolCall", "id": "1", "name": "f", "arguments": {LARGE}}}'
 
 
-async def test_more_events_than_an_answer_can_have_end_the_process(
-    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("count", "event"),
+    [
+        (1000, '{"": "Token", "text": "x"}'),
+        (5, f'{{"": "Token", "text": {LARGE}}}'),
+        (5, f'{{"": "Called", "index": 0, "call": {CALL}}}'),
+    ],
+)
+async def test_more_than_an_answer_can_have_ends_the_process(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, count: int, event: str
 ) -> None:
-    replaced_by(FLOODS, monkeypatch)
+    replaced_by(FLOODS.format(count=count, event=event), monkeypatch)
     async with running(planned(byte_model)) as engine:
         with pytest.raises(EngineFailedError, match="no answer"):
             await collect(engine, asked())

@@ -99,6 +99,9 @@ def read_models_file(path: Path) -> ModelsFile:
         tree: dict[str, Any] = tomllib.loads(read_text(path, MAX_FILE_BYTES))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
+    # The parser's own do not cover a long number, or deep nesting.
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path}: not TOML that can be read") from None
     reader = _Reader(path.absolute().parent)
     most = reader.number(tree, "most_loaded", 1, MOST_MODELS)
     tables, others = reader.table(tree, "models"), reader.table(tree, "aliases")
@@ -179,7 +182,7 @@ class _Reader:
 
     def _file(self, table: dict[str, Any], where: str) -> tuple[str, str | None]:
         model, sha256 = table.pop("model", None), table.pop("sha256", None)
-        if not isinstance(model, str) or not model:
+        if not isinstance(model, str) or not model or not model.isprintable():
             self.problems.append(f"{where}model is missing: {A_MODEL}")
             return "", None
         is_path = os.sep in model or model.endswith(".gguf")

@@ -388,7 +388,9 @@ def _refuse_too_long(error: object) -> None:
         names = ("prompt_tokens", "max_tokens", "context_tokens")
         found = [_member(error, name) for name in names]
         counts = [n for n in found if type(n) is int and 0 <= n < _MOST_TOKENS]
-        if len(counts) == len(names):
+        # Later queries are kept from this enclave by what it says: a context of which
+        # this query is too long, and not of nothing.
+        if len(counts) == len(names) and 0 < counts[2] < sum(counts[:2]):
             raise TooLongForEnclaveError(*counts)
         raise EnclaveError(EnclaveFailure.TOO_LONG)
 

@@ -46,12 +46,14 @@ from curtilage.inference.process.codec import (
 )
 from curtilage.inference.protocol import (
     MAX_CALLS,
+    Called,
     CancelToken,
     Done,
     EngineInfo,
     Event,
     GenerateRequest,
     Load,
+    Token,
 )
 from curtilage.sandbox.parent import command_of, environment, processor_s
 from curtilage.sandbox.pipe import FrameReader, encode_frame
@@ -62,6 +64,8 @@ MODULE: Final = "curtilage.inference.process"
 KEPT_ENVIRONMENT: Final = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 MAX_EVENT_BYTES: Final = 4 << 20
 """One tool call may have the text of a whole answer."""
+MAX_TOKEN_CHARS: Final = 1024
+"""On average over an answer; no model's vocabulary has tokens as long."""
 EXIT_S: Final = 2.0
 """How long a process whose pipe has ended may take to end too."""
 _LOOKS: Final = 8
@@ -103,8 +107,25 @@ class _Stream:
     def __init__(self, request: GenerateRequest) -> None:
         self.out: asyncio.Queue[Event | InferenceError] = asyncio.Queue()
         self.left = False
-        # More come only from a process that does not do what ours does.
-        self.rest = 2 * request.settings.max_tokens + MAX_CALLS + _LOOKS
+        # More come only from a process that does not do what ours does. It must not
+        # fill this one's memory.
+        settings = request.settings
+        self._rest = 2 * settings.max_tokens + MAX_CALLS + _LOOKS
+        self._top = settings.top_logprobs
+        each = MAX_TOKEN_CHARS * (2 + self._top)
+        self._chars = MAX_EVENT_BYTES + settings.max_tokens * each
+
+    def expects(self, item: Event | InferenceError) -> bool:
+        """Count one more; return whether an answer to this request may have it."""
+        self._rest -= 1
+        if isinstance(item, Token):
+            top = sum(len(each.data) for each in item.top)
+            self._chars -= len(item.text) + len(item.data) + top
+        elif isinstance(item, Called):
+            self._chars -= len(item.call.name) + len(item.call.arguments)
+        return min(self._rest, self._chars) >= 0 and (
+            not isinstance(item, Token) or len(item.top) <= self._top
+        )
 
 
 class _Child(asyncio.Protocol):
@@ -396,8 +417,9 @@ class EngineProcess:
         child = await self._ready()
         stream, token = _Stream(request), cancel or CancelToken()
         self._number = number = self._number + 1
-        self._streams[number] = stream
+        # First: what cannot be sent must hold no place.
         child.say([number, to_value(request)])
+        self._streams[number] = stream
         loop = asyncio.get_running_loop()
 
         def withdraw() -> None:
@@ -476,7 +498,7 @@ class EngineProcess:
         failures = 0
         try:
             while True:
-                why, served = await self._live(started)
+                why, served = await self._lived(started)
                 if not started.done():
                     started.set_exception(why())
                     return
@@ -512,6 +534,15 @@ class EngineProcess:
         for stream in streams.values():
             if not stream.left:
                 stream.out.put_nowait(why())
+
+    async def _lived(self, started: "asyncio.Future[None]") -> tuple[Why, bool]:
+        """Run one process as ``_live``, whatever keeps it from being started."""
+        try:
+            return await self._live(started)
+        except Exception:  # noqa: BLE001 - no descriptor, thread or memory is left
+            # Without the cause. Another attempt may succeed.
+            why = partial(EngineFailedError, "the engine's process cannot be started")
+            return why, False
 
     async def _live(self, started: "asyncio.Future[None]") -> tuple[Why, bool]:
         """Run one process until it ends; return why, and whether it had loaded."""
@@ -595,8 +626,10 @@ class EngineProcess:
                 raise ValueError("a process reports steps and the time of a turn")
             self._progress += 1
             self._turn_s = turn_s if 0 <= turn_s < math.inf else 0.0
-        else:
+        elif isinstance(value, list):
             self._take_item(cast("list[object]", value))
+        else:
+            raise ValueError("a process sends objects and lists")
 
     def _take_loaded(
         self, value: object, loading: "asyncio.Future[EngineInfo]"
@@ -627,16 +660,15 @@ class EngineProcess:
         if type(number) is not int:
             raise ValueError("an event names its request by a number")
         stream = self._streams.get(number)
-        if stream is None or stream.rest == 0:
-            raise ValueError("an event that no request is due")
-        stream.rest -= 1
-        self._progress += 1
         read: Event | InferenceError
         fields = cast("dict[str, object]", item if isinstance(item, dict) else {})
         if ERROR in fields:
             read = error_from_value(fields, loading=False)
         else:
             read = cast("Event", one_of(Event, fields))
+        if stream is None or not stream.expects(read):
+            raise ValueError("an event that no request is due")
+        self._progress += 1
         if isinstance(read, Done | InferenceError):
             del self._streams[number]
         if not stream.left:

@@ -85,6 +85,7 @@ SLOW = {
     "quotes": "'\"",
     "at signs": "a@",
     "letters": "a",
+    "digits": "1",
     "octets": "=C3=A9",
     "encoded words": "=?utf-8?q?a?=",
     "open encoded words": "=?utf-8?q?",

@@ -20,7 +20,8 @@ from curtilage.client.detection.detectors.languages.vocabulary import VOCABULARI
 from curtilage.client.detection.packs import ENGLISH, PACKS
 from curtilage.client.detection.wordlists import GIVEN
 
-_WORD = re.compile(r"[^\W_]*[^\W\d_][^\W_]*(?:['\u2019\-][^\W\d_]+)*")
+# Not from within a number: in a long one, each digit would be followed to its end.
+_WORD = re.compile(r"(?<!\d)\d*[^\W\d_][^\W_]*(?:['\u2019\-][^\W\d_]+)*")
 # Digits for letters, as in Arabic chat spelling: 3andi, ma9drtch.
 _CHAT_WORD = re.compile(
     r"(?=.{4})[2356789]?[a-z]+(?:[2356789][a-z]+)+|[2356789][a-z]{3,}"
