@@ -188,8 +188,9 @@ def serve() -> Run:
     api_key; any other account sends the token in the file endpoint-token of the state
     folder. The response headers x-curtilage-route, x-curtilage-class and
     x-curtilage-policy say where an answer comes from. Prints one JSON line when ready.
-    /v1/curtilage/feedback accepts ratings of answers. When stopped, it waits until open
-    connections to the relay are padded to the length of every answer.
+    /v1/curtilage/feedback accepts ratings of answers. SIGHUP reads the file of --models
+    again. When stopped, it waits until open connections to the relay are padded to the
+    length of every answer.
 
     Options:
         --host HOST = 127.0.0.1: a loopback address
