@@ -92,6 +92,7 @@ def test_a_computing_process_has_no_way_out(name: str, machine: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_harmless_is_allowed(machine: str) -> None:
     conditional = {"open", "openat", "clone", "ioctl", "tgkill", "prlimit64", "prctl"}
+    conditional.add("setpriority")
     known = numbers(machine)
     for name in set(HARMLESS) & set(known) - conditional:
         assert called(computes, name, machine=machine) == ALLOW, name
@@ -136,10 +137,15 @@ def test_nothing_is_typed_into_a_terminal(
 
 def test_a_computing_process_touches_no_other_process() -> None:
     own, other = PID, PID + 1
-    for name in ("tgkill", "prlimit64"):
+    for name in ("tgkill", "prlimit64", "sched_setaffinity"):
         assert called(computes, name, own) == ALLOW
         assert called(computes, name, other) == ERROR | errno.EPERM
     assert called(computes, "prlimit64", 0) == ALLOW
+    assert called(computes, "sched_setaffinity", 0) == ALLOW
+    # Of the calling thread alone: 1 and 2 mean process groups and users.
+    for which, who in ((0, own), (0, other), (1, 0), (2, 0)):
+        assert called(computes, "setpriority", which, who) == ERROR | errno.EPERM
+    assert called(computes, "setpriority", 0, 0) == ALLOW
     for command in (F_SETOWN, F_SETSIG, F_SETOWN_EX):
         answer = called(computes, "fcntl", 0, command)
         assert answer == ERROR | errno.EPERM

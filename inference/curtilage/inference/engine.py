@@ -380,9 +380,7 @@ class LlamaCppEngine:
             # For this thread, and for those that the library will start. Refused if it
             # is that low already, or by a sandbox.
             with contextlib.suppress(OSError):
-                os.setpriority(
-                    os.PRIO_PROCESS, threading.get_native_id(), self._settings.niceness
-                )
+                os.setpriority(os.PRIO_PROCESS, 0, self._settings.niceness)
         try:
             loaded, info = self._open()
         except InferenceError as problem:

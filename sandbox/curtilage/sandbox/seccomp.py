@@ -53,6 +53,7 @@ class Only:
         allowed: whether arguments that meet a test are allowed, or refused.
         error: the result of a refused call.
         kinds: kinds of ioctl requests, bits 8 to 15, that are allowed as well.
+        zero: the index of an argument that must be 0; -1: none must.
     """
 
     argument: int
@@ -61,6 +62,7 @@ class Only:
     allowed: bool
     error: int = errno.EPERM
     kinds: tuple[int, ...] = ()
+    zero: int = -1
 
 
 OPENS: Final = {
@@ -144,11 +146,18 @@ NO_NAMES: Final = {
 
 
 def own_process(pid: int) -> dict[str, Only]:
-    """Return conditions that restrict signals and limits to this process."""
+    """Return conditions that restrict signals, limits and priorities to this process.
+
+    Priorities only to the calling thread: argument 0 chooses threads, groups or users.
+    """
     own = (_CALLERS_OWN, pid)
     return {
         "tgkill": Only(argument=0, test=_EQUAL, values=(pid,), allowed=True),
         "prlimit64": Only(argument=0, test=_EQUAL, values=own, allowed=True),
+        "sched_setaffinity": Only(argument=0, test=_EQUAL, values=own, allowed=True),
+        "setpriority": Only(
+            argument=1, test=_EQUAL, values=(_CALLERS_OWN,), allowed=True, zero=0
+        ),
     }
 
 
@@ -262,7 +271,14 @@ def _condition(only: Only) -> bytes:
         meets, fails = fails, meets
     # Both machines are little-endian: the low half of an argument comes first. The
     # kernel itself reads only that half of the arguments tested here.
-    steps = [_step(_LOAD, _ARGUMENTS_AT + 8 * only.argument)]
+    steps: list[bytes] = []
+    if only.zero >= 0:
+        steps += [
+            _step(_LOAD, _ARGUMENTS_AT + 8 * only.zero),
+            _step(_EQUAL, 0, then=1),
+            _step(_RETURN, fails),
+        ]
+    steps.append(_step(_LOAD, _ARGUMENTS_AT + 8 * only.argument))
     for value in only.values:
         steps += [_step(only.test, value, otherwise=1), _step(_RETURN, meets)]
     if only.kinds:

@@ -98,7 +98,7 @@ def _built(plan: DetectionPlan, *, spare: bool) -> "Scanner":
     made: list[Scanner] = []
 
     def build() -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GIVE_WAY)
+        os.setpriority(os.PRIO_PROCESS, 0, _GIVE_WAY)  # of this thread
         scanner = scanner_of(plan)
         for preload in scanner.preloads:
             with suppress(Exception):  # it fails again when a text needs it
