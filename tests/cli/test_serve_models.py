@@ -98,6 +98,7 @@ async def test_another_model_takes_over_and_no_answer_is_cut(tmp_path: Path) -> 
         write(tmp_path, old, "00" * 32)
         process.send_signal(signal.SIGHUP)
         await heard(process, "'small' is not replaced")
+        await heard(process, "models.toml, but for what is not replaced")
         (tmp_path / "models.toml").write_text("[aliases]\na = 'b'")
         process.send_signal(signal.SIGHUP)
         await heard(process, "the models are unchanged")

@@ -175,11 +175,12 @@ async def _following(
             asked.clear()
             try:
                 file = await asyncio.to_thread(read_models_file, models.path)
-                await session.replace_models(file)
+                all_taken = await session.replace_models(file)
             except ClientError as error:
                 err(f"the models are unchanged: {error}")
             else:
-                err(f"the models are those of {models.path}")
+                but = "" if all_taken else ", but for what is not replaced"
+                err(f"the models are those of {models.path}{but}")
 
     loop.add_signal_handler(signal.SIGHUP, asked.set)
     following = asyncio.ensure_future(follow())

@@ -157,15 +157,17 @@ class Session:
         local = self._parts.local_for(RoutingOptions(local_model=model))
         return {"local_model": local.model_id, "demonstration": demonstrates(local)}
 
-    async def replace_models(self, file: ModelsFile) -> None:
+    async def replace_models(self, file: ModelsFile) -> bool:
         """Take the local models and aliases of another file; see ``NamedModels``.
+
+        Returns:
+            Whether all were taken; those that were not are reported.
 
         Raises:
             ConfigError: it is wrong; nothing is changed.
             LocalUnavailableError: a model of it is not here; nothing is changed.
         """
-        if self._parts.named is not None:
-            await self._parts.named.replace(file)
+        return self._parts.named is None or await self._parts.named.replace(file)
 
     @property
     def queue(self) -> "Deferring":

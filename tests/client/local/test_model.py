@@ -298,6 +298,8 @@ async def test_how_an_engine_ends_has_a_code(
     with pytest.raises(LocalModelError) as caught:
         await collect(model)
     assert (caught.value.code, caught.value.reason) == (code, reason)
+    if isinstance(problem, EngineCrashedError | EngineHungError):
+        assert str(caught.value).endswith("; ask again")
 
 
 # How much it reads at once.

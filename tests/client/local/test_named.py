@@ -329,7 +329,7 @@ async def test_one_that_was_not_loaded_is_not_loaded_for_its_replacement() -> No
 async def test_what_did_not_change_goes_on() -> None:
     async with device() as home:
         await home.answer("a")
-        await home.models.replace(home.file("a d"))
+        assert await home.models.replace(home.file("a d"))
         assert await home.answer("a") == "a a"
         assert await home.answer("d") == "d d"
         assert home.loads == ["a", "d"]
@@ -341,7 +341,7 @@ async def test_a_replacement_that_cannot_be_loaded_changes_nothing_of_its_name()
     async with device() as home:
         await home.answer("b")
         home.faults["z"] = EngineFailedError("another architecture")
-        await home.models.replace(home.file("a b c d", b="z"))
+        assert not await home.models.replace(home.file("a b c d", b="z"))
         assert "'b' is not replaced" in home.notices[0]
         assert "another architecture" in home.notices[0]
         assert await home.answer("b") == "b b"

@@ -853,9 +853,13 @@ def _translated(  # noqa: C901, PLR0911 - one error each
             return LocalModelBusyError("too many queries wait for the local model")
         case EngineMemoryError():
             return LocalModelMemoryError(problem.need_bytes, problem.memory_bytes or 0)
+        case EngineCrashedError() | EngineHungError():
+            # A new process is started, and a request that is repeated finds it.
+            return _ENDED[type(problem)](
+                f"the local model failed: {problem}; ask again"
+            )
         case _:
-            failed = _ENDED.get(type(problem), LocalModelFailedError)
-            return failed(f"the local model failed: {problem}")
+            return LocalModelFailedError(f"the local model failed: {problem}")
 
 
 _ENDED: Final[Mapping[type[InferenceError], type[LocalModelFailedError]]] = {

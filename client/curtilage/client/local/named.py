@@ -94,6 +94,10 @@ class _Slot(Held):
     failed: tuple[float, LocalUnavailableError] | None = None
     silent: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def is_like(self, other: "_Slot") -> bool:
+        """Return whether another slot has the same file and settings."""
+        return (self.settings, self.choice) == (other.settings, other.choice)
+
     @property
     def loaded(self) -> bool:
         """Whether its engine runs."""
@@ -213,12 +217,15 @@ class NamedModels:
             if (slot.settings.load_at_start or name == also) and not slot.loaded:
                 self._loading(slot)
 
-    async def replace(self, file: ModelsFile) -> None:
+    async def replace(self, file: ModelsFile) -> bool:
         """Take the models, aliases and limits of another file.
 
         Names take effect once every model is ready that replaces a loaded one. Answers
         that have begun end with the model that began them. A model that cannot be
         loaded is reported, and the one before keeps its name.
+
+        Returns:
+            Whether no model was kept for that reason.
 
         Raises:
             ConfigError: as when it is created; nothing is changed.
@@ -227,11 +234,13 @@ class NamedModels:
         async with self._replaces:
             slots = await asyncio.to_thread(self._slots_of, file)
             ready: list[_Slot] = []
+            kept = False
             try:
                 for name, new in slots.items():
                     old = self._slots.get(name)
                     if old is not None and not await self._takes_over(new, old, name):
                         slots[name] = old
+                        kept |= not old.is_like(new)
                     elif new.loaded:
                         ready.append(new)
             except BaseException:
@@ -240,6 +249,7 @@ class NamedModels:
                 raise
             self._take(slots, file)
         self.warm()
+        return not kept
 
     def _take(self, slots: dict[str, _Slot], file: ModelsFile) -> None:
         for name, old in self._slots.items():
@@ -270,7 +280,7 @@ class NamedModels:
 
     async def _takes_over(self, new: _Slot, old: _Slot, name: str) -> bool:
         """Return whether a model replaces another; if that is loaded, it is as well."""
-        if (old.settings, old.choice) == (new.settings, new.choice):
+        if old.is_like(new):
             return False
         if not old.loaded:
             return True
