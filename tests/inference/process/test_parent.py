@@ -717,7 +717,7 @@ async def test_a_process_that_cannot_be_started_is_started_later(
         return start(*arguments, **named)
 
     async with running(planned(byte_model), told=told) as engine:
-        monkeypatch.setattr(parent.subprocess, "Popen", starts)
+        monkeypatch.setattr(subprocess, "Popen", starts)
         os.kill(pid_of(engine), signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_S):
             while len(told) < 4:  # noqa: ASYNC110 - it is tried at intervals
