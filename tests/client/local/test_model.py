@@ -418,11 +418,34 @@ async def test_a_failed_load_is_reported_to_every_caller(
     assert "is another file" in line
 
 
-async def test_closing_waits_for_what_is_being_loaded() -> None:
-    engine = ScriptedEngine()
+class Loading(ScriptedEngine):
+    """An engine that loads for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.closed = asyncio.Event(), False
+
+    @override
+    async def start(self) -> None:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+    @override
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_closing_ends_what_is_being_loaded() -> None:
+    engine = Loading()
     model = LocalModel(lambda: engine, model_id="x")
     model.warm()
-    await model.close()
+    waiting = asyncio.create_task(collect(model))
+    await engine.begun.wait()
+    async with asyncio.timeout(30):
+        await model.close()
+        with pytest.raises(LocalModelFailedError, match="not running"):
+            await waiting
+    assert engine.closed
     with pytest.raises(LocalModelFailedError, match="not running"):
         await collect(model)
 

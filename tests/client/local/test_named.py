@@ -409,6 +409,17 @@ async def test_a_replacement_that_is_cancelled_leaves_nothing_loaded() -> None:
 # The end.
 
 
+async def test_closing_does_not_wait_for_a_file_to_be_loaded() -> None:
+    home = Device()
+    home.may_load.clear()
+    waiting = asyncio.create_task(home.answer("b"))
+    await until(lambda: home.loads)
+    async with asyncio.timeout(30):
+        await home.models.close()
+        with pytest.raises(LocalUnavailableError, match="no model of this name"):
+            await waiting
+
+
 async def test_closing_ends_answers_and_what_is_being_loaded() -> None:
     home = Device(most=1)
     running = home.events("a")

@@ -592,7 +592,8 @@ class LocalModel:
         """Stop the current answer and free the model."""
         loading, self._loading = self._loading, None
         if loading is not None:
-            # The file is read in a thread, which cannot be stopped.
+            # Not waited for: the file may be large.
+            loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
         engine, self._engine, self._again_s = self._engine, None, None
         if engine is not None:
@@ -603,12 +604,17 @@ class LocalModel:
             if self._now_s() < self._again_s:
                 raise LocalModelMemoryError
             self.warm()
-        if self._engine is None and self._loading is not None:
+        loading = self._loading
+        if self._engine is None and loading is not None:
             try:
                 # Shielded: cancelling a waiting caller must not stop the loading.
-                await asyncio.shield(self._loading)
+                await asyncio.shield(loading)
             except LocalUnavailableError as error:
                 raise error.alone() from None
+            except asyncio.CancelledError:
+                # Closed meanwhile, or this caller gave up.
+                if not loading.cancelled():
+                    raise
         return self._running()
 
     @staticmethod

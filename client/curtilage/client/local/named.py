@@ -269,8 +269,9 @@ class NamedModels:
         for slot in self._all():
             slot.silent.set()
             await slot.model.close()
-        # The file is read in a thread, which cannot be stopped.
         loading = [each.loading for each in self._all() if each.loading is not None]
+        for task in loading:
+            task.cancel()  # not waited for: the file may be large
         await asyncio.gather(*loading, *self._ending, return_exceptions=True)
         for slot in self._all():
             await slot.model.close()
@@ -326,11 +327,16 @@ class NamedModels:
         return slots
 
     async def _begin(self, slot: _Slot) -> None:
+        loading = self._loading(slot)
         try:
             # Shielded: a caller that gives up does not stop the loading.
-            await asyncio.shield(self._loading(slot))
+            await asyncio.shield(loading)
         except LocalUnavailableError as error:
             raise error.alone() from None
+        except asyncio.CancelledError:
+            if not loading.cancelled():
+                raise
+            raise LocalModelError(GONE) from None
 
     def _loading(self, slot: _Slot) -> "asyncio.Task[None]":
         """Return the loading of a model, one for all that wait for it."""
