@@ -123,7 +123,7 @@ def _measure(result: Round, run: Callable[[], object]) -> None:
 
 def _serial(which: Chosen) -> Ask:
     """Return llama-cpp-python's ``Llama`` behind a lock."""
-    package: Any = import_module("llama_cpp")
+    package: Any = import_module("llama_cpp.llama")
     model = package.Llama(
         str(which.path),
         n_ctx=CONTEXT_TOKENS,

@@ -34,8 +34,8 @@ from typing import Any, Final
 from benchmarks.jitter import PERIOD_MS
 from benchmarks.report import Table, area_above, busy, host, progress
 from curtilage.inference.default_model import DEFAULT_SHA256, find_default_model
-from curtilage.inference.engine import LlamaCppEngine
-from curtilage.inference.modelfile import verify_model_file
+from curtilage.inference.process.codec import Plan
+from curtilage.inference.process.parent import EngineProcess
 from curtilage.inference.protocol import ChatMessage, Engine, GenerateRequest, Token
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
@@ -104,7 +104,7 @@ def by(engine: Engine) -> Asks:
 
 def reusing() -> Asks:
     """Return a way to ask an engine that reuses the last prompt's prefix."""
-    package: Any = import_module("llama_cpp")
+    package: Any = import_module("llama_cpp.llama")
     model = package.Llama(
         str(find_default_model()), n_ctx=CONTEXT_TOKENS, n_threads=1, verbose=False
     )
@@ -123,16 +123,19 @@ def reusing() -> Asks:
 
 @asynccontextmanager
 async def opened(sequences: int) -> AsyncGenerator[Engine]:
-    """Load the embedded model into an engine with one thread."""
-    engine = LlamaCppEngine(
-        verify_model_file(find_default_model(), DEFAULT_SHA256),
-        model_id="default",
-        settings=EngineSettings(
-            context_tokens=CONTEXT_TOKENS,
-            threads=1,
-            sequences=sequences,
-            max_queued=64,
-        ),
+    """Load the embedded model into an engine's process with one thread."""
+    engine = EngineProcess(
+        Plan(
+            model=str(find_default_model()),
+            sha256=DEFAULT_SHA256,
+            model_id="default",
+            settings=EngineSettings(
+                context_tokens=CONTEXT_TOKENS,
+                threads=1,
+                sequences=sequences,
+                max_queued=64,
+            ),
+        )
     )
     await engine.start()
     try:
