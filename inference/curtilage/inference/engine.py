@@ -14,8 +14,6 @@ its last tokens, for ``RENEW_S`` at most.
 import asyncio
 import contextlib
 import hashlib
-import os
-import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -58,7 +56,12 @@ from curtilage.inference.protocol import (
     Started,
     Usage,
 )
-from curtilage.inference.settings import DEFAULTS, EngineSettings, available_cpus
+from curtilage.inference.settings import (
+    DEFAULTS,
+    EngineSettings,
+    available_cpus,
+    lower_priority,
+)
 from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.inference.templates import ChatTemplate
 
@@ -376,11 +379,8 @@ class LlamaCppEngine:
     # The owner thread's side.
 
     def _own(self) -> None:
-        if self._settings.niceness and sys.platform == "linux":
-            # For this thread, and for those that the library will start. Refused if it
-            # is that low already, or by a sandbox.
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, 0, self._settings.niceness)
+        # The library's threads are started by this one.
+        lower_priority(self._settings.niceness)
         try:
             loaded, info = self._open()
         except InferenceError as problem:

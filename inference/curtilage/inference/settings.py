@@ -4,6 +4,8 @@ Needs no library: also the process that starts the engine's own reads them.
 """
 
 import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -74,3 +76,15 @@ def available_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), MAX_THREADS)
     return min(os.cpu_count() or 1, MAX_THREADS)
+
+
+def lower_priority(niceness: int) -> None:
+    """Lower the priority of this thread, and of those that it will start.
+
+    Args:
+        niceness: 0 to 19; 0 changes nothing.
+    """
+    if niceness and sys.platform == "linux":
+        # Refused if it is that low already, or by a sandbox.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)

@@ -8,9 +8,7 @@ here.
 
 import asyncio
 import math
-import os
 import subprocess  # noqa: TID251 - a door
-import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -55,6 +53,7 @@ from curtilage.inference.protocol import (
     Load,
     Token,
 )
+from curtilage.inference.settings import lower_priority
 from curtilage.sandbox.parent import command_of, environment, processor_s
 from curtilage.sandbox.pipe import FrameReader, encode_frame
 from curtilage.sandbox.wall import Wall
@@ -247,10 +246,7 @@ class _Files:
 
         def hashed() -> None:
             # In a thread of its own, whose niceness cannot be taken back.
-            if self._niceness and sys.platform == "linux":
-                with suppress(OSError):
-                    thread = threading.get_native_id()
-                    os.setpriority(os.PRIO_PROCESS, thread, self._niceness)
+            lower_priority(self._niceness)
             why = self._wrong(ModelFile.verify)
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 loop.call_soon_threadsafe(tell, why)
