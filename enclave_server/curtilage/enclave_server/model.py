@@ -300,7 +300,7 @@ async def open_model(
     except InferenceError as error:
         raise ModelError(f"the model cannot be loaded: {error}") from None
     finally:
-        # Whoever gives up while it loads leaves no process behind.
+        # If its caller gives up while it loads, no process remains.
         if not engine.is_running:
             await engine.close()
     return Model(engine)

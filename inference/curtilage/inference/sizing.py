@@ -12,14 +12,14 @@ from curtilage.inference.settings import EngineSettings
 from curtilage.inference.shape import ModelShape
 
 MOST_UNASKED: Final = 32_768
-"""Of a context that nobody asked for, in tokens. A small model on two processors reads
-that in minutes; many models are trained for four times as much."""
+"""Of a context whose size was not requested, in tokens. A small model on two processors
+reads that in minutes; many models are trained for four times as much."""
 USUAL: Final = 4096
 """Rather than fewer tokens than this, fewer answers are written at a time."""
 LEAST: Final = 1024
 """Below it an unasked context is of little use."""
 SEQUENCES: Final = 2
-"""Answers at a time if nobody asked for another number: a short one then does not wait
+"""Answers at a time if no other number was requested: a short one then does not wait
 for the end of a long one, and two take less time than one after the other."""
 
 
@@ -86,8 +86,8 @@ def plan_contexts(
         shape: the model's; None: unknown, so nothing can be computed.
         file_bytes: its size.
         memory_bytes: what is available; None: unknown, and refuses nothing.
-        tokens: question and answer together; None: nobody asked.
-        sequences: answers at a time; None: nobody asked.
+        tokens: question and answer together; None: not requested.
+        sequences: answers at a time; None: not requested.
         settings: the others.
 
     Raises:
@@ -150,7 +150,7 @@ class _Room:
 
 
 def _largest(room: _Room, sequences: int | None) -> int:
-    """Return the size of a context that nobody asked for."""
+    """Return the size of a context that was not requested."""
     most = min(room.shape.trained_context, MOST_UNASKED)
     wanted = sequences or SEQUENCES
     # Two of the usual size are worth more than a larger one.

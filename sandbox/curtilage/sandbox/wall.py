@@ -109,8 +109,8 @@ def compute_only(reads: Sequence[Path] = (), *, devices: Sequence[Path] = ()) ->
 
     Args:
         reads: folders that remain visible, besides those of Python and its libraries.
-        devices: GPUs that it may also write to and control, if Landlock stands. Without
-            Landlock nothing else would refuse to write other files.
+        devices: GPUs that it may also write to and control, if Landlock works. Without
+            it nothing else would refuse to write other files.
     """
     with_devices = False
 

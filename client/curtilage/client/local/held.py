@@ -1,4 +1,4 @@
-"""A local model that is closed once nobody needs it: what hot replacement rests on."""
+"""A local model that is closed after its last answer, for hot replacement."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable

@@ -212,7 +212,7 @@ class _Child(asyncio.Protocol):
         try:
             status = await asyncio.shield(reaping)
         except asyncio.CancelledError:
-            await reaping  # whoever gives up leaves no process behind
+            await reaping  # else a process would remain
             raise
         finally:
             for pipe in (self._popen.stdin, self._popen.stdout):
@@ -248,7 +248,7 @@ class _Files:
             # In a thread of its own, whose niceness cannot be taken back.
             lower_priority(self._niceness)
             why = self._wrong(ModelFile.verify)
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with suppress(RuntimeError):  # the loop is closed, and no caller waits
                 loop.call_soon_threadsafe(tell, why)
 
         threading.Thread(target=hashed, daemon=True).start()
@@ -420,7 +420,7 @@ class EngineProcess:
 
         def withdraw() -> None:
             """Have the process stop this answer; called from any thread."""
-            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            with suppress(RuntimeError):  # the loop is closed, and no caller waits
                 loop.call_soon_threadsafe(child.say, [number])
 
         token.subscribe(withdraw)
@@ -507,7 +507,7 @@ class EngineProcess:
             self._drop(partial(EngineClosedError, "the engine was closed"))
             if not started.done():
                 started.set_exception(EngineClosedError("the engine was closed"))
-                started.exception()  # perhaps nobody waits
+                started.exception()  # perhaps no caller waits
 
     def _pause_s(self, failures: int) -> float:
         limits = self._watch
