@@ -16,6 +16,7 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "local_too_long": "it exceeds the local model's context",
     "local_out_of_memory": "there is too little memory for the local model",
     "local_slow": "the local model is too slow just now",
+    "local_late": "the local model did not answer within its time limit",
     "local_crashed": "the local model's process ended while it answered",
     "local_hung": "the local model's process made no progress and was ended",
     "local_restarting": "the local model's process is being started again",

@@ -62,9 +62,10 @@ def contexts_at_once(sequences: int) -> int:
     """Return how many contexts of one sequence may be in memory at the same time.
 
     With several, the whole context is replaced by another one while both exist, and one
-    sequence at a time is copied twice. Answers that give way to others are not counted.
+    sequence at a time is copied twice. What is saved of answers that give way to others
+    is at most one (``KEPT_CONTEXTS``), and is copied when they continue.
     """
-    return 1 if sequences == 1 else 2 * sequences + 2
+    return 3 if sequences == 1 else 2 * sequences + 3
 
 
 def plan_contexts(

@@ -29,6 +29,7 @@ from curtilage.client.chat.openai_fields import MODEL_ID
 from curtilage.client.errors import ConfigError
 from curtilage.client.local.computing import (
     AS_USUAL,
+    MOST_ANSWER_S,
     MOST_THREADS,
     Computing,
 )
@@ -167,6 +168,8 @@ class _Reader:
             kv_type=kv_type,
             flash_attention=flash,
             gpu_layers=layers or 0,
+            answer_s=self.number(table, "answer_s", 1, MOST_ANSWER_S, where=where)
+            or AS_USUAL.answer_s,
         )
 
     def _one_of(
