@@ -11,6 +11,9 @@ TEES: Final = (
     *("emulated-sev-snp", "emulated-tdx", "emulated-nitro", "emulated-azure-snp"),
     *("nvidia-gpu", "emulated-nvidia-gpu"),
 )
+# Copied from ``curtilage.cli.attest.foreign``; a test compares.
+SOURCES: Final = ("tinfoil", "privatemode", "dstack", "near")
+PARTS: Final = ("gateway", "model")
 
 
 @group("attest")
@@ -101,5 +104,40 @@ def attest_verify_evidence() -> Run:
           --policy clinic.yaml --at 2026-11-21T12:00:00Z --json
     """
     from curtilage.cli.attest.verify_evidence import run
+
+    return run
+
+
+@command(
+    "import", attest, JSON, types={"SOURCE": Choice(SOURCES), "PART": Choice(PARTS)}
+)
+def attest_import() -> Run:
+    r"""Verify the evidence that another service publishes.
+
+    Verify the document of Tinfoil, Privatemode, Phala (dstack) or NEAR AI against a
+    policy, offline, and print for each claim whether it was checked, is only stated or
+    is unknown, and why. The measurement must be one of the policy's own `measurements`.
+    Exit 1 if the document is refused.
+
+    Options:
+        --from SOURCE as source, required: whose document it is
+        --evidence FILE, required: the document, as it was published
+        --policy FILE, required
+        --nonce HEX: the nonce that you sent for it (Privatemode: required)
+        --part PART: NEAR: which of the machines in the document
+        --manifest FILE: Privatemode: the manifest that you expect in force
+        --report-data HEX: dstack: the 64 bytes that a plain quote must sign
+        --vek FILE: SEV-SNP: the VCEK or VLEK certificate
+        --chain FILE: SEV-SNP: ASK or ASVK, and ARK, in any order
+        --crl FILE: SEV-SNP: the ARK's revocation list
+        --certs FILE: SEV-SNP: the host's table of certificates
+        --collateral FILE: TDX: QuoteCollateralV3 as JSON
+        --at RFC3339: verify as of this time (default: now)
+
+    Example:
+        curtilage attest import --from near --evidence report.json --part gateway \
+          --nonce 6f2a --collateral collateral.json --policy near.yaml --json
+    """
+    from curtilage.cli.attest.import_evidence import run
 
     return run
