@@ -80,6 +80,14 @@ class Bench:
         assert status == (DONE if verdict["accepted"] else REFUSED)
         return verdict
 
+    def shown(
+        self, source: str, document: object, *more: str, files: Mapping[str, bytes] = {}
+    ) -> dict[str, Any]:
+        """Return the JSON verdict on a document that is accepted."""
+        verdict = self.verdict(source, document, *more, files=files)
+        assert verdict["accepted"], (verdict["code"], verdict["detail"])
+        return verdict
+
     def code(
         self, source: str, document: object, *more: str, files: Mapping[str, bytes] = {}
     ) -> str:

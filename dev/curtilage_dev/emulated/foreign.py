@@ -37,11 +37,11 @@ def b64(data: bytes) -> str:
 
 
 def pem(*ders: bytes) -> str:
-    """Return certificates as PEM blocks."""
+    """Return certificates as PEM blocks; an empty one is left out."""
     return "".join(
         f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}"
         "-----END CERTIFICATE-----\n"
-        for der in ders
+        for der in filter(None, ders)
     )
 
 
@@ -369,7 +369,7 @@ def runtime_event(name: str, payload: bytes, *, newer: bool = False) -> Json:
 
 def dstack_machine(machine: TdxMachine, compose: bytes = COMPOSE) -> DstackMachine:
     """Let dstack start an application on a machine."""
-    events = (
+    events: tuple[Json, ...] = (
         {"imr": 0, "event_type": 1, "digest": "00" * 48, "event": "firmware"},
         runtime_event("system-preparing", b""),
         runtime_event("app-id", bytes(20)),

@@ -20,6 +20,7 @@ from curtilage_dev.emulated.foreign import (
     varint,
 )
 from curtilage_dev.emulated.machines import SnpMachine, make_machine, registers_of
+from support.evidence_policies import SNP, SNP_MINIMUM
 from support.evidence_texts import refused
 from support.foreign_bench import DONE, WRONG, Bench, statuses
 from support.memory_enclave import NOW
@@ -40,7 +41,10 @@ def bench(
     machine: SnpMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Bench:
     registers = registers_of(machine.tee, MEASUREMENT)
-    return Bench(tmp_path, capsys, (machine.anchor(),), machine.tee.value, registers)
+    anchor, tee = machine.anchor(), machine.tee.value
+    minimum = {**SNP_MINIMUM, "product": anchor.product}
+    snp = {**SNP, "min_tcb": [minimum], "host_data": [HOST.hex()]}
+    return Bench(tmp_path, capsys, (anchor,), tee, registers, snp=snp)
 
 
 @pytest.fixture
@@ -48,16 +52,15 @@ def files(machine: SnpMachine) -> dict[str, bytes]:
     return {"crl": machine.platform.crl(now=NOW)}
 
 
-def answer_of(machine: SnpMachine, **more: Any) -> dict[str, Any]:
-    return contrast_answer(
-        machine, (OLDER, MANIFEST), **{"now": NOW, "host_data": HOST, **more}
-    )
+def answer_of(machine: SnpMachine, *, hpke: bytes = b"") -> dict[str, Any]:
+    manifests = (OLDER, MANIFEST)
+    return contrast_answer(machine, manifests, now=NOW, host_data=HOST, hpke=hpke)
 
 
 def test_only_the_coordinator_is_known(
     bench: Bench, machine: SnpMachine, files: dict[str, bytes]
 ) -> None:
-    verdict = bench.verdict("privatemode", answer_of(machine), *SENT, files=files)
+    verdict = bench.shown("privatemode", answer_of(machine), *SENT, files=files)
     found = statuses(verdict)
     assert [found[name] for name in ("key", "freshness", "measurement")] == [
         "checked"
@@ -73,7 +76,7 @@ def test_the_expected_manifest_in_force_is_checked(
 ) -> None:
     document = answer_of(machine)
     named = {**files, "manifest": MANIFEST}
-    verdict = bench.verdict("privatemode", document, *SENT, files=named)
+    verdict = bench.shown("privatemode", document, *SENT, files=named)
     assert statuses(verdict)["release"] == "checked"
     assert verdict["tier"]["way"]["by"] == "mesh_ca"
     # One that was in force before is not the one in force.
@@ -90,7 +93,7 @@ def test_as_the_proxy_keeps_it_and_in_the_newer_form(
 ) -> None:
     newer = answer_of(machine, hpke=b"key")
     kept = {"AttestationDoc": b64(as_json(newer))}
-    assert bench.verdict("privatemode", kept, *SENT, files=files)["accepted"]
+    assert bench.shown("privatemode", kept, *SENT, files=files)["accepted"]
     newer["hpke_pub_key"] = b64(b"another key")
     code = bench.code("privatemode", newer, *SENT, files=files)
     assert code == "binding_mismatch"
@@ -103,7 +106,7 @@ def test_the_report_may_come_by_itself(
     message = read_message(base64.b64decode(document["raw_attestation_doc"]))
     document["raw_attestation_doc"] = b64(b64(message.report).encode())
     named = {**files, "vek": message.vek, "chain": message.chain}
-    assert bench.verdict("privatemode", document, *SENT, files=named)["accepted"]
+    assert bench.shown("privatemode", document, *SENT, files=named)["accepted"]
 
 
 def test_a_tdx_quote_is_recognised(bench: Bench, machine: SnpMachine) -> None:
@@ -142,7 +145,8 @@ def test_another_history_is_refused(
         document["manifests"] = [b64(each) for each in manifests]
         code = bench.code("privatemode", document, *SENT, files=files)
         assert code == "binding_mismatch"
-    document = answer_of(machine) | {"manifests": []}
+    document = answer_of(machine)
+    document["manifests"] = []
     assert bench.code("privatemode", document, *SENT, files=files) == "malformed"
 
 

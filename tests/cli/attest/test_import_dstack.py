@@ -27,6 +27,7 @@ from curtilage_dev.emulated.foreign import (
     runtime_event,
     signed_report,
 )
+from curtilage_dev.emulated.gpu import ordinary_expectations
 from curtilage_dev.emulated.machines import Gpus, TdxMachine, make_gpus, make_machine
 from support.evidence_texts import refused
 from support.foreign_bench import DONE, WRONG, Bench, statuses
@@ -102,7 +103,7 @@ def test_a_plain_quote_binds_what_the_application_chose(
     bench: Bench, machine: DstackMachine
 ) -> None:
     document, files = with_file(dstack_quote(machine, DATA, now=NOW))
-    verdict = bench.verdict("dstack", document, files=files)
+    verdict = bench.shown("dstack", document, files=files)
     found = statuses(verdict)
     assert (found["release"], found["key"], found["freshness"]) == (
         "checked",
@@ -111,7 +112,7 @@ def test_a_plain_quote_binds_what_the_application_chose(
     )
     assert verdict["tier"]["way"] is None
     compared = ("--report-data", DATA.hex())
-    verdict = bench.verdict("dstack", document, *compared, files=files)
+    verdict = bench.shown("dstack", document, *compared, files=files)
     assert verdict["claims"]["bound_checked"]
     assert statuses(verdict)["freshness"] == "stated"
     other = ("--report-data", bytes(64).hex())
@@ -124,11 +125,11 @@ def test_the_application_may_be_measured_and_not_given(
 ) -> None:
     document, files = with_file(dstack_quote(machine, DATA, now=NOW))
     del document["info"]
-    row = bench.verdict("dstack", document, files=files)["appraisal"]["release"]
+    row = bench.shown("dstack", document, files=files)["appraisal"]["release"]
     digest = hashlib.sha256(machine.compose).hexdigest()
     assert (row["status"], digest in row["why"]) == ("checked", True)
     del document["event_log"]
-    row = bench.verdict("dstack", document, files=files)["appraisal"]["release"]
+    row = bench.shown("dstack", document, files=files)["appraisal"]["release"]
     assert row["status"] == "unknown"
 
 
@@ -188,7 +189,7 @@ def test_a_gateway_s_set_of_keys_is_checked(
     bench: Bench, machine: DstackMachine
 ) -> None:
     document, files = with_file(aci_report(machine, KEYSET, now=NOW))
-    verdict = bench.verdict("dstack", document, *SENT, files=files)
+    verdict = bench.shown("dstack", document, *SENT, files=files)
     found = statuses(verdict)
     assert (found["key"], found["freshness"], found["receipts"]) == (
         "checked",
@@ -209,7 +210,7 @@ def test_a_set_of_keys_without_a_nonce_has_no_age(
 ) -> None:
     keys = {name: KEYSET[name] for name in ("subject", "not_after")}
     document, files = with_file(aci_report(machine, keys, now=NOW, nonce=None))
-    verdict = bench.verdict("dstack", document, files=files)
+    verdict = bench.shown("dstack", document, files=files)
     assert statuses(verdict)["freshness"] == "unknown"
     assert verdict["tier"]["way"] is None
     assert "no TLS key" in verdict["tier"]["why"]
@@ -270,7 +271,7 @@ def test_a_signer_is_bound_with_its_tls_key(
     made = signed_report(machine, address, now=NOW, tls=tls)
     document, files = with_file(made)
     for source in ("near", "dstack"):
-        verdict = bench.verdict(source, document, *SENT, files=files)
+        verdict = bench.shown(source, document, *SENT, files=files)
         assert statuses(verdict)["key"] == "checked"
         assert statuses(verdict)["freshness"] == "checked"
         way = verdict["tier"]["way"]
@@ -298,11 +299,11 @@ def test_gpus_are_verified_and_only_stated(
     made = signed_report(machine, ADDRESS, now=NOW, gpus=evidence)
     document, files = with_file(made)
     # A policy that asks for none says nothing about them.
-    verdict = make_bench().verdict("near", document, *SENT, files=files)
+    verdict = make_bench().shown("near", document, *SENT, files=files)
     assert statuses(verdict)["gpu"] == "unknown"
     assert verdict["devices"] == []
     asking = make_bench(**gpu_section(2))
-    verdict = asking.verdict("near", document, *SENT, files=files)
+    verdict = asking.shown("near", document, *SENT, files=files)
     assert statuses(verdict)["gpu"] == "stated"
     assert [each["accepted"] for each in verdict["devices"]] == [True, True]
     payload = json.loads(document["nvidia_payload"])
@@ -323,7 +324,7 @@ def test_the_key_configuration_of_a_bound_signer_is_a_way(
 ) -> None:
     document, files = with_file(signed_report(machine, ED25519, now=NOW))
     document["ohttp_attestation"] = ohttp_attestation(SIGNER, CONFIG)
-    verdict = bench.verdict("near", document, *SENT, files=files)
+    verdict = bench.shown("near", document, *SENT, files=files)
     way = verdict["tier"]["way"]
     assert (way["by"], way["key"]) == ("ohttp", CONFIG.hex())
     assert verdict["tier"]["why"] == "not checked: hardware"
@@ -362,11 +363,11 @@ def test_of_several_machines_the_reader_names_one(
     status, printed = bench.run("near", document, *SENT, files=files)
     assert (status, "--part" in printed) == (WRONG, True)
     part = ("--part", "gateway")
-    verdict = bench.verdict("near", document, *SENT, *part, files=files)
+    verdict = bench.shown("near", document, *SENT, *part, files=files)
     assert verdict["form"] == "near gateway signed report"
     assert verdict["tier"]["way"]["by"] == "ohttp"
     part = ("--part", "model")
-    verdict = bench.verdict("near", document, *SENT, *part, files=files)
+    verdict = bench.shown("near", document, *SENT, *part, files=files)
     assert verdict["form"] == "near model signed report"
     assert verdict["tier"]["way"] is None
     document["model_attestations"] = [model, model]
@@ -381,4 +382,13 @@ def test_people_read_the_key(bench: Bench, machine: DstackMachine) -> None:
 
 
 def gpu_section(count: int) -> dict[str, object]:
-    raise NotImplementedError
+    """Return the sections of a policy that asks for GPUs."""
+    rules = ordinary_expectations()
+    return {
+        "required_devices": {"emulated-nvidia-gpu": count},
+        "gpu": {
+            "drivers": sorted(rules.drivers),
+            "vbioses": sorted(rules.vbioses),
+            "golden": sorted(rules.golden),
+        },
+    }

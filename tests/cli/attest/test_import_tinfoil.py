@@ -64,7 +64,7 @@ def test_form_3_with_a_nonce_sent_could_be_a_tier(
     bench: Bench, snp: SnpMachine
 ) -> None:
     # An emulated machine shows no hardware, so this one cannot.
-    verdict = bench.verdict("tinfoil", tinfoil_3(snp, now=NOW), *SENT)
+    verdict = bench.shown("tinfoil", tinfoil_3(snp, now=NOW), *SENT)
     assert statuses(verdict) == {
         "hardware": "unknown",
         "gpu": "stated",
@@ -87,7 +87,7 @@ def test_form_3_with_a_nonce_sent_could_be_a_tier(
 def test_without_the_nonce_sent_the_age_is_only_stated(
     bench: Bench, snp: SnpMachine
 ) -> None:
-    verdict = bench.verdict("tinfoil", tinfoil_3(snp, now=NOW))
+    verdict = bench.shown("tinfoil", tinfoil_3(snp, now=NOW))
     assert statuses(verdict)["freshness"] == "stated"
     assert "freshness" in verdict["tier"]["why"]
 
@@ -98,7 +98,7 @@ def test_form_3_of_a_tdx_machine_brings_intel_s_answers(
     registers = tdx.platform.measurement
     bench = Bench(tmp_path, capsys, (tdx.anchor(),), tdx.tee.value, registers)
     document = tinfoil_3(tdx, now=NOW)
-    assert bench.verdict("tinfoil", document, *SENT)["accepted"]
+    assert bench.shown("tinfoil", document, *SENT)["accepted"]
     responses = cast("Any", document)["collateral"][0]["data"]["responses"]
     for at in range(4):
         twice = deepcopy(document)
@@ -114,7 +114,7 @@ def test_form_3_of_a_tdx_machine_brings_intel_s_answers(
 
 def test_form_2_has_a_key_and_no_age(bench: Bench, snp: SnpMachine) -> None:
     document = tinfoil_2(snp, TLS, HPKE, now=NOW)
-    verdict = bench.verdict("tinfoil", document, files=chain_files(snp))
+    verdict = bench.shown("tinfoil", document, files=chain_files(snp))
     found = statuses(verdict)
     assert (found["key"], found["freshness"]) == ("checked", "unknown")
     assert found["release"] == "stated"
@@ -128,7 +128,7 @@ def test_a_plain_document_of_form_2_needs_a_vcek(bench: Bench, snp: SnpMachine) 
     plain = cast("dict[str, object]", cache["enclaveAttestationReport"])
     files = chain_files(snp)
     files["vek"] = base64.b64decode(cast("str", cache["vcek"]))
-    verdict = bench.verdict("tinfoil", plain, files=files)
+    verdict = bench.shown("tinfoil", plain, files=files)
     assert verdict["accepted"]
     assert statuses(verdict)["release"] == "unknown"
 
@@ -141,7 +141,7 @@ def test_zeros_are_no_key(
     bench: Bench, snp: SnpMachine, hpke: bytes, tls: bytes, by: str | None
 ) -> None:
     document = tinfoil_2(snp, tls, hpke, now=NOW)
-    way = bench.verdict("tinfoil", document, files=chain_files(snp))["tier"]["way"]
+    way = bench.shown("tinfoil", document, files=chain_files(snp))["tier"]["way"]
     assert (way and way["by"]) == by
 
 
@@ -152,7 +152,7 @@ def test_a_certificate_of_another_key_is_refused(bench: Bench, snp: SnpMachine) 
     files = chain_files(snp)
     document = tinfoil_2(snp, hashlib.sha256(spki).digest(), HPKE, now=NOW)
     document["enclaveCert"] = pem(certificate)
-    assert bench.verdict("tinfoil", document, files=files)["accepted"]
+    assert bench.shown("tinfoil", document, files=files)["accepted"]
     document = tinfoil_2(snp, TLS, HPKE, now=NOW)
     document["enclaveCert"] = pem(certificate)
     assert bench.code("tinfoil", document, files=files) == "binding_mismatch"
@@ -245,7 +245,7 @@ def test_keys_and_collateral_of_unknown_forms_are_passed_over(
         "dict[str, Any]", tinfoil_3(snp, now=NOW, material=as_json({"items": items}))
     )
     document["collateral"].append({"format": "https://example/collateral"})
-    verdict = bench.verdict("tinfoil", document)
+    verdict = bench.shown("tinfoil", document)
     assert verdict["tier"]["way"]["by"] == "tls"
 
 

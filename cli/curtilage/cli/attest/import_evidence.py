@@ -123,14 +123,15 @@ def imported_object(
     source: str, imported: Imported, *, at: datetime
 ) -> dict[str, object]:
     """Return the verdict on an accepted document."""
-    verdict: dict[str, object] = evidence_object(imported.cpu, at=at)
     ends = [each.claims.expires_at for each in (imported.cpu, *imported.devices)]
-    return verdict | {
+    devices: list[object] = [evidence_object(each, at=at) for each in imported.devices]
+    return {
+        **evidence_object(imported.cpu, at=at),
         "kind": KIND,
         "source": source,
         "form": imported.form,
         "expires_at": time_text(min(ends)),
-        "devices": [evidence_object(each, at=at) for each in imported.devices],
+        "devices": devices,
         "appraisal": _appraisal(imported.findings),
         "tier": _tier(imported.tier),
     }
@@ -144,7 +145,7 @@ def refused_object(
     return refusal_object(KIND, refusal, at=at) | {
         "source": source,
         "form": None,
-        "devices": [],
+        "devices": list[object](),
         # Rows here too, so that a reader's table has no holes; none of them is more
         # than unknown, whatever was verified before the refusal.
         "appraisal": _appraisal(dict.fromkeys(NAMES, unknown(why))),

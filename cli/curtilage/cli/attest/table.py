@@ -28,21 +28,25 @@ def attest() -> None:
     """
 
 
-@command("verify", attest, JSON)
+@command("verify", attest, JSON, one_of=("--bundle", "--export"))
 def attest_verify() -> Run:
     r"""Print each numbered check of a bundle.
 
     Verify a bundle against a policy, offline, and print each check with pass or fail.
+    An export brings its policy along; with --as-made its verdict is computed again.
     Exit 1 if it is refused.
 
     Options:
-        --bundle FILE, required
-        --policy FILE, required
+        --bundle FILE: needs --policy
+        --export FILE: a file of `curtilage attest export`
+        --policy FILE: with --export: yours instead of the file's
         --at RFC3339: verify as of this time (default: now)
+        --as-made: with --export: as of its time; its verdict must be the same
 
     Example:
         curtilage attest verify --bundle bundle.json --policy clinic.yaml \
           --at 2026-11-21T12:00:00Z
+        curtilage attest verify --export verdict.json --as-made
     """
     from curtilage.cli.attest.command import run_verify
 
@@ -66,6 +70,32 @@ def attest_show() -> Run:
         curtilage attest show --policy clinic.yaml --bundle bundle.json --json
     """
     from curtilage.cli.attest.show import run
+
+    return run
+
+
+@command("export", attest, RELAY)
+def attest_export() -> Run:
+    r"""Write a verdict with all that it follows from.
+
+    Fetch the enclave's evidence through the relay, or read it from a file, verify it
+    and write one JSON file: the bundle with endorsements, manifest and log proof, the
+    policy with its digest, and the verdict. It is written even if the evidence is
+    refused; then exit 1. The contents of the policy's lists are left out by default:
+    they may be names.
+
+    Options:
+        --bundle FILE: a bundle instead of the live enclave's
+        --node ID: of a pool, which node
+        --out FILE: (default: standard output)
+        --attachments: with the contents of the policy's lists
+        --at RFC3339: with --bundle: as of this time (default: now)
+
+    Example:
+        curtilage attest export --policy clinic.yaml \
+          --relay https://relay.example/ward --out verdict.json
+    """
+    from curtilage.cli.attest.export import run
 
     return run
 

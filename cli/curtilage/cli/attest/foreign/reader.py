@@ -65,8 +65,10 @@ class Members:
         if len(value) > limit:
             raise too_large(f"{self._path(name)}: more than {limit} characters")
         # JSON can spell half of a character, which no file and no hash can hold.
-        if any("\ud800" <= each <= "\udfff" for each in value):
-            raise malformed(f"{self._path(name)}: lone surrogate")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise malformed(f"{self._path(name)}: lone surrogate") from None
         return value
 
     def hexadecimal(self, name: str, *, length: int | None = None) -> bytes:
@@ -77,9 +79,11 @@ class Members:
             raise malformed(f"{self._path(name)}: not hexadecimal")
         return self._sized(name, bytes.fromhex(text), length)
 
-    def base64(self, name: str, *, length: int | None = None) -> bytes:
+    def base64(
+        self, name: str, *, length: int | None = None, limit: int = MAX_PART_BYTES
+    ) -> bytes:
         """Return base64 text as bytes, of exactly ``length`` if that is given."""
-        data = decode_base64(self.text(name), self._path(name))
+        data = decode_base64(self.text(name, limit=limit), self._path(name))
         return self._sized(name, data, length)
 
     def child(self, name: str) -> "Members":
