@@ -194,6 +194,9 @@ def test_parts_that_the_report_does_not_bind_are_refused(
     ):
         changed = {**document, name: b64(value)}
         assert bench.code("tinfoil", changed) == "binding_mismatch"
+    stating = {**document["challenge"], "report_data": "00" * 64}
+    changed = {**document, "challenge": stating}
+    assert bench.code("tinfoil", changed) == "binding_mismatch"
     # A challenge that fits the parts, under a report that does not.
     moved = tinfoil_3(snp, now=NOW, nonce=bytes(32))
     moved["cpu_evidence"] = document["cpu_evidence"]

@@ -130,7 +130,7 @@ def import_document(
         cpu=cpu,
         devices=devices,
         findings=findings,
-        tier=_tier(findings, judged),
+        tier=tier_of(findings, judged),
     )
 
 
@@ -207,7 +207,13 @@ def _platform(claims: CpuClaims, expectations: Expectations) -> Finding:
     return stated(f"machine {claims.platform}; the policy lists none")
 
 
-def _tier(findings: Mapping[str, Finding], judged: Judged) -> Tier:
+def tier_of(findings: Mapping[str, Finding], judged: Judged) -> Tier:
+    """Return whether a question could reach only this enclave.
+
+    Args:
+        findings: one for each of ``NAMES``.
+        judged: with the way that the document names, if any.
+    """
     if judged.way is None:
         return Tier(may=False, way=None, why=judged.no_way)
     missing = [
