@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import struct
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -315,3 +316,15 @@ def check_times(
     age = seconds - proven
     limit = expected["log"]["max_checkpoint_age_s"]
     require(-rules["clock_skew_s"] <= age < limit, "proof age")
+
+
+def main(path: str) -> None:
+    """Print what was found in a file."""
+    with open(path, "rb") as file:  # noqa: PTH123 - as a stranger would write it
+        found = verify(file.read())
+    for name, value in found.items():
+        print(f"{name}: {value}")  # noqa: T201 - a program for people
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -12,7 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from curtilage.attest.evidence import Tee
 from curtilage.cli.attest.foreign import near
-from curtilage.cli.attest.foreign.event_log import MAX_EVENTS, read_log
+from curtilage.cli.attest.foreign.event_log import (
+    MAX_EVENTS,
+    read_log,
+    require_compose,
+)
 from curtilage.cli.attest.foreign.verdict import NAMES, READERS
 from curtilage.cli.attest.table import PARTS, SOURCES
 from curtilage.wire.keyconfig import KeyConfig, SymmetricAlgorithms
@@ -144,6 +148,22 @@ def test_an_application_of_another_digest_is_refused(
     assert bench.code("dstack", document, files=files) == "binding_mismatch"
     document["app_compose"] = "{ }"
     assert bench.code("dstack", document, files=files) == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (bytes(48), False),
+        (b"\x02" + bytes(47), False),
+        (b"\x01" + hashlib.sha256(b"{}").digest() + bytes(15), True),
+    ],
+)
+def test_what_measures_the_application_is_known(config: bytes, named: bool) -> None:
+    assert require_compose(b"{}", None, config.hex()) is named
+    assert not require_compose(b"", None, config.hex())
+    other = b"\x01" + bytes(47)
+    code = refused(lambda: require_compose(b"{}", None, other.hex()))
+    assert code == "binding_mismatch"
 
 
 def test_a_log_that_does_not_lead_to_the_register_is_refused(
@@ -314,6 +334,9 @@ def test_gpus_are_verified_and_only_stated(
     fewer = payload | {"evidence_list": payload["evidence_list"][:1]}
     changed = document | {"nvidia_payload": json.dumps(fewer)}
     assert asking.code("near", changed, *SENT, files=files) == "device_missing"
+    twice = payload | {"evidence_list": payload["evidence_list"][:1] * 2}
+    changed = document | {"nvidia_payload": json.dumps(twice)}
+    assert asking.code("near", changed, *SENT, files=files) == "device_mismatch"
     old = (evidence[0], gpus.devices[1].evidence(bytes(32)))
     document, files = with_file(signed_report(machine, ADDRESS, now=NOW, gpus=old))
     assert asking.code("near", document, *SENT, files=files) == "binding_mismatch"

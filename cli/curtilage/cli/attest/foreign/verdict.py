@@ -8,9 +8,9 @@ require.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
-from curtilage.attest.claims import Claim, CpuClaims
+from curtilage.attest.claims import Claim, CpuClaims, DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.attest.expectations import Expectations
@@ -120,8 +120,7 @@ def import_document(
         now=given.at,
         bound=published.bound,
     )
-    claims = cpu.claims
-    assert isinstance(claims, CpuClaims)  # noqa: S101 - CPU evidence has no others
+    claims = cast("CpuClaims", cpu.claims)
     devices = _devices(published, expectations, given)
     judged = published.judge(claims)
     findings = _findings(claims, devices, judged, expectations)
@@ -166,7 +165,7 @@ def _devices(
             RefusalCode.DEVICE_MISSING,
             f"{len(published.gpus)} GPU(s) in the document; the policy asks for more",
         )
-    return tuple(
+    verdicts = tuple(
         verify_device(
             device_evidence(kind, EvidenceFiles(evidence=entry)),
             expectations,
@@ -175,6 +174,11 @@ def _devices(
         )
         for entry in published.gpus
     )
+    # By the key burnt into the GPU: one that is asked twice signs two true reports.
+    names = {cast("DeviceClaims", each.claims).device for each in verdicts}
+    if len(names) < len(verdicts):
+        raise RefusedError(RefusalCode.DEVICE_MISMATCH, "one device is named twice")
+    return verdicts
 
 
 def _findings(
