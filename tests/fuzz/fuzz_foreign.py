@@ -117,7 +117,7 @@ def fixed_foreign_seeds() -> Iterator[tuple[str, str, bytes]]:
         ),
     )
     events = _events()
-    quote = {"quote": "00", "event_log": events, "app_compose": "{}"}
+    quote: dict[str, object] = {"quote": "00", "event_log": events, "app_compose": "{}"}
     yield "foreign_dstack", "quote", _json(quote)
     yield "foreign_dstack", "aci", _json(_aci(quote))
     report = {
@@ -199,7 +199,7 @@ def _events() -> list[dict[str, object]]:
 
 def _export() -> bytes:
     digest = hashlib.sha256(b"").hexdigest()
-    value = {
+    value: dict[str, object] = {
         "v": 1,
         "kind": "curtilage-attestation-export",
         "made": "2026-11-21T12:00:00Z",
@@ -208,8 +208,8 @@ def _export() -> bytes:
         "policy": {
             "digest": f"sha256:{digest}",
             "text": "",
-            "packs": [],
-            "files": [],
+            "packs": list[object](),
+            "files": list[object](),
         },
         "expectations": {},
         "verdict": {},

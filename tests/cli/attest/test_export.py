@@ -169,7 +169,7 @@ def test_a_changed_file_is_refused(export: Export, judge: Judge) -> None:
     value = export()
     policy, parts = value["policy"], value["parts"]
     pack = {"name": "swiss", "text": "name: swiss"}
-    for changed, code in (
+    rows: tuple[tuple[dict[str, Any], str], ...] = (
         (value | {"v": 2}, "unsupported_version"),
         (value | {"kind": "other"}, "unsupported_version"),
         (without(value, "verdict"), "malformed"),
@@ -188,7 +188,8 @@ def test_a_changed_file_is_refused(export: Export, judge: Judge) -> None:
             "policy_invalid",
         ),
         (value | {"verdict": value["verdict"] | {"links": []}}, "malformed"),
-    ):
+    )
+    for changed, code in rows:
         assert judge(changed, "--as-made")[0] == code
     assert judge(value, canonical=False)[0] == "malformed"
     assert judge([value])[0] == "malformed"

@@ -54,7 +54,7 @@ MEMBERS = Members(
         "loose": "YWJj\n",
         "null": None,
         "list": ["a", 1],
-        "objects": [{}, []],
+        "objects": [{"a": 1}, "b"],
         "long": "a" * 9,
     },
     "document",

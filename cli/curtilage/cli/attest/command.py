@@ -1,4 +1,4 @@
-"""``curtilage attest verify``: verify a bundle and show every check."""
+"""``curtilage attest verify --bundle``: verify a bundle and show every check."""
 
 from datetime import datetime
 from pathlib import Path
@@ -15,21 +15,12 @@ from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of
 from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.config import read_policy
-from curtilage.client.errors import UsageError
 from curtilage.client.system.files import read_start
 from curtilage.policy.expectations import expectations_from
 
 
 def run_verify(arguments: Arguments) -> int:
     """Verify; exit 1 if the evidence is refused."""
-    if arguments.export is not None:
-        from curtilage.cli.attest.export import run_verify as verify_export  # noqa: PLC0415 - it imports this module
-
-        return verify_export(arguments)
-    if arguments.as_made:
-        raise UsageError("--as-made needs --export: only such a file says its time")
-    if arguments.policy is None:
-        raise UsageError("--bundle needs --policy")
     policy, _ = read_policy(arguments.policy)
     # Once for all checks: evidence that expires between two of them would get a
     # contradictory verdict.

@@ -48,9 +48,9 @@ def attest_verify() -> Run:
           --at 2026-11-21T12:00:00Z
         curtilage attest verify --export verdict.json --as-made
     """
-    from curtilage.cli.attest.command import run_verify
+    from curtilage.cli.attest.verify_either import run
 
-    return run_verify
+    return run
 
 
 @command("show", attest, JSON, RELAY)
