@@ -103,6 +103,24 @@ def test_a_live_service_that_the_policy_refuses_exits_with_1(
     assert f"REFUSED: {RefusalCode.RELEASE_NOT_LOGGED.value} " in printed.err
 
 
+def test_a_live_services_verdict_is_exported(
+    stack: Stack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "verdict.json")
+    policy = ["--policy", str(stack.policy)]
+    live = ["--relay", stack.relay_url, *policy]
+    assert main(["attest", "export", *live, "--out", file]) == 0
+    assert main(["attest", "verify", "--export", file, "--as-made", "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["claims"]["release"].startswith(RELEASE_NAME)
+    exported = json.loads(Path(file).read_bytes())
+    assert exported["verdict"] == verdict
+    assert exported["policy"]["text"] == stack.policy.read_text("utf-8")
+    # With a time, a live enclave's old evidence would look trusted.
+    early = ["--at", "2026-11-21T12:00:00Z"]
+    assert main(["attest", "export", *live, *early]) == 2
+
+
 def test_an_unreachable_service_exits_with_3(
     stack: Stack, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,9 +1,12 @@
-"""``curtilage attest``: verify a bundle of evidence and show every check."""
+"""``curtilage attest verify --bundle``: verify a bundle and show every check."""
 
+from datetime import datetime
 from pathlib import Path
 
 from curtilage.attest.clock import suspect_clock
 from curtilage.attest.errors import RefusedError
+from curtilage.attest.expectations import Expectations
+from curtilage.attest.verified_key import VerifiedKey
 from curtilage.attest.verify import verify
 from curtilage.cli.attest.encodings import MAX_FILE_BYTES
 from curtilage.cli.attest.verdict_json import key_object
@@ -23,18 +26,33 @@ def run_verify(arguments: Arguments) -> int:
     # contradictory verdict.
     now = time_of(arguments.at)
     bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
-    expectations = expectations_from(policy)
     try:
-        key = verify(bundle, expectations, now=now)
+        key = verified(bundle, expectations_from(policy), now)
+    except RefusedError as refusal:
+        print_refusal("bundle", refusal, at=now, as_json=arguments.json)
+        return REFUSED
+    print_key(key, now, as_json=arguments.json)
+    return DONE
+
+
+def verified(bundle: bytes, expectations: Expectations, now: datetime) -> VerifiedKey:
+    """Verify a bundle.
+
+    Raises:
+        RefusedError: it is refused; a wrong clock is named if it is the likely cause.
+    """
+    try:
+        return verify(bundle, expectations, now=now)
     except RefusedError as refused:
         # A wrong clock looks like expired evidence, and is a common cause that the
         # reader can repair.
-        refusal = suspect_clock(refused, bundle, expectations, now=now)
-        print_refusal("bundle", refusal, at=now, as_json=arguments.json)
-        return REFUSED
-    if arguments.json:
+        raise suspect_clock(refused, bundle, expectations, now=now) from None
+
+
+def print_key(key: VerifiedKey, now: datetime, *, as_json: bool) -> None:
+    """Print the verdict on an accepted bundle."""
+    if as_json:
         out_json(key_object(key, at=now))
-    else:
-        out(steps_text(key.steps))
-        out(f"ACCEPTED until {key.expires_at:%Y-%m-%d %H:%M:%S} UTC")
-    return DONE
+        return
+    out(steps_text(key.steps))
+    out(f"ACCEPTED until {key.expires_at:%Y-%m-%d %H:%M:%S} UTC")

@@ -37,7 +37,7 @@ def run(arguments: Arguments) -> int:
     if arguments.bundle is not None:
         bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     else:
-        bundle, mirrored = asyncio.run(_fetched(config))
+        bundle, mirrored = asyncio.run(fetched(config))
     bundles = bundles_of(bundle)
     trusted = [
         _shown(config, (node, each), mirrored, now, as_json=arguments.json)
@@ -80,7 +80,7 @@ def _shown(
     return True
 
 
-async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
+async def fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
     """Fetch the bundle like a client, and the mirror's key list if one is named."""
     ways = ways_out(config)
     if ways.transport is None:
