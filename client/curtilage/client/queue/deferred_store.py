@@ -233,32 +233,26 @@ class DeferredStore:
         """
         with self._changing() as table:
             forgot = self._forget(item.put_ms)
-            room = self._has_room(table, content, "1", 1)
-            if item.application:
-                own = "application = ?", MOST_OF_ONE, item.application
-                room = room and self._has_room(table, content, *own)
-            if not room:
+            count, size = table.execute(
+                "SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM items"
+            ).fetchone()
+            if count >= self._max_items or size + len(content) > self._max_bytes:
+                raise QueueFullError(why)
+            if item.application and not self._has_share(item, len(content)):
                 raise QueueFullError(why)
             self._write(item, content, item.put_ms)
         if forgot:
             self._clear_journal()
 
-    def _has_room(
-        self,
-        table: sqlite3.Connection,
-        content: bytes,
-        which: str,
-        parts: int,
-        *said: str,
-    ) -> bool:
-        """Return whether one more fits beside such rows into a part of the queue."""
-        count, size = table.execute(
-            f"SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM items "  # noqa: S608 - a constant
-            f"WHERE {which}",
-            said,
+    def _has_share(self, item: Deferred, more: int) -> bool:
+        """Return whether the application of a query may queue it, too."""
+        count, size = self._table.execute(
+            "SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM items "
+            "WHERE application = ?",
+            (item.application,),
         ).fetchone()
-        most = max(1, self._max_items // parts)
-        return bool(count < most and size + len(content) <= self._max_bytes // parts)
+        most = max(1, self._max_items // MOST_OF_ONE)
+        return bool(count < most and size + more <= self._max_bytes // MOST_OF_ONE)
 
     def items(self, now_ms: int) -> tuple[Deferred, ...]:
         """Return every row, queued or settled; the oldest first.
