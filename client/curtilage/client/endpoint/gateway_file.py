@@ -104,8 +104,8 @@ def read_gateway_file(path: Path) -> GatewayFile:
     reader.nothing_else(tree)
     if tls is None and not is_loopback(host) and not reader.problems:
         reader.problems.append(
-            f"without [tls] it may only listen on loopback, and {host} is not: whoever "
-            "sees the network would read the questions and the keys"
+            f"without [tls] it may only listen on loopback, and {host} is not: anyone "
+            "on the network could read the questions and the keys"
         )
     if reader.problems:
         raise ConfigError("\n".join(f"{path}: {each}" for each in reader.problems))
