@@ -26,6 +26,7 @@ from curtilage.client.parts import AnswersLocally, ClientParts
 from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
 from curtilage.client.remote.reasons import EnclaveFailure
 from curtilage.client.session import Session
+from curtilage.client.system.fair_queue import ASKER, Asker
 from curtilage.policy.document.load import load_policy
 from support.client_parts import PLAIN, MemoryTrail, ScriptedLocal, WordInspector
 from support.memory_enclave import Clock, MemoryEnclave, key_store
@@ -70,6 +71,24 @@ class Waiting(ScriptedLocal):
     ) -> AsyncGenerator[AnswerEvent]:
         self.begun.release()
         await self.go.wait()
+        async for event in super().generate(query, signals=signals):
+            yield event
+
+
+class Remembering(ScriptedLocal):
+    """Remembers who asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.askers: list[Asker] = []
+
+    @override
+    async def generate(
+        self, query: Query, *, signals: bool = False
+    ) -> AsyncGenerator[AnswerEvent]:
+        asker = ASKER.get()
+        assert asker is not None
+        self.askers.append(asker)
         async for event in super().generate(query, signals=signals):
             yield event
 
@@ -308,6 +327,35 @@ async def test_one_application_does_not_take_all_places(tmp_path: Path) -> None:
         for _ in range(3):
             assert (await at.asks(LETTERS, path="/x"))[0] == 404
         assert (await at.asks(LETTERS, "hello"))[0] == 200
+
+
+async def test_all_connections_of_an_application_have_one_share(
+    tmp_path: Path,
+) -> None:
+    local = Remembering()
+    async with served(tmp_path, local=local) as at:
+        for key in (LETTERS, LETTERS_TOO, TRIAGE):
+            assert (await at.asks(key, "4111"))[0] == 200
+        first, second, other = local.askers
+        assert first is not second
+        assert first.group is second.group
+        assert first.group is not None
+        assert other.group is not None
+        assert other.group is not first.group
+        # One connection with the keys of two, as of a proxy.
+        trust = at.trust
+        async with aiohttp.ClientSession() as http:
+            for key in (LETTERS, TRIAGE):
+                async with http.post(
+                    f"{at.url}/v1/chat/completions",
+                    json={"messages": [{"role": "user", "content": "4111"}]},
+                    headers={"Authorization": f"Bearer {key}"},
+                    ssl=trust,
+                ) as response:
+                    assert response.status == 200
+        assert local.askers[3].group is first.group
+        assert local.askers[4].group is other.group
+        assert local.askers[3] is not local.askers[4]
 
 
 async def test_the_trail_names_the_application_and_no_key(tmp_path: Path) -> None:
