@@ -17,7 +17,7 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import GpuEvidence, NitroEvidence, Tee
 from curtilage.attest.nitro.document import parse_nitro_document
 from curtilage.attest.nitro.verify import MAX_DOCUMENT_AGE_S, NitroRules, verify_nitro
-from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
+from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_id
 from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.nvidia.verify import GpuRules, refuse_token, verify_gpu
 from curtilage.attest.steps import StepLog
@@ -91,16 +91,17 @@ def check_spdm_report(data: bytes) -> None:
 
 
 def check_dice(data: bytes) -> None:
-    """Firmware identities of 48 bytes each, or a RefusedError."""
+    """A firmware identity of 48 bytes, or a RefusedError."""
     key = _issuer_key().public_key()
     key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    parse = partial(firmware_ids, issuer_key=key_info)
+    parse = partial(firmware_id, issuer_key=key_info)
     extensions = {DICE_TCB_INFO: data}
     try:
         named = parse(extensions)
     except RefusedError:
         return
-    assert all(len(fwid) == 48 and fwid in data for fwid in named)
+    assert len(named) == 48
+    assert named in data
 
 
 _issuer_key = cache(new_key)
@@ -206,8 +207,9 @@ def fixed_device_seeds() -> Iterator[Seed]:
         yield harness, "one octet", b"\0\0\x20\0\x41"
         yield harness, "cut", b"\0\1\0\3\0"
         yield harness, "last certificate", b"\5\0\x40\0\x41"
-    yield "dice", "newer", dice_tcb_info(bytes(48))
+    yield "dice", "newer", dice_tcb_info(b"\1" * 48)
     yield "dice", "two", dice_tcb_info(bytes(48), b"\1" * 48)
+    yield "dice", "zeros", dice_tcb_info(bytes(48))
 
 
 def device_seeds() -> Iterator[Seed]:

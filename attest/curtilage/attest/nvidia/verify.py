@@ -51,7 +51,7 @@ from curtilage.attest.evidence import (
     GpuEvidence,
 )
 from curtilage.attest.expectations import GpuExpectations, TrustAnchor
-from curtilage.attest.nvidia.dice import firmware_ids
+from curtilage.attest.nvidia.dice import firmware_id
 from curtilage.attest.nvidia.spdm import SPDM_VERSION, SpdmReport, parse_spdm_report
 from curtilage.attest.steps import StepLog
 from curtilage.attest.x509.certificates import Certificate, verify_p384
@@ -232,17 +232,17 @@ def _check_firmware(
 ) -> None:
     log.begin(GpuCheck.FIRMWARE)
     burnt_in, leaf = chain[-2:]
-    named = firmware_ids(leaf.unrecognised, burnt_in.key_info)
+    named = firmware_id(leaf.unrecognised, burnt_in.key_info)
     reported = report.opaque.get(OPAQUE_FWID)
     # Older drivers' reports name none, and the leaf's key signs that too. Where one is
     # named and differs, a key that was certified for one firmware is in the hands of
     # another.
-    if reported is not None and named != (reported,):
+    if reported is not None and named != reported:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two firmwares"
         )
     who = "the key's alone" if reported is None else "report's and key's"
-    log.passed(f"{who}: {', '.join(each.hex()[:16] for each in named)}…")
+    log.passed(f"{who}: {named.hex()[:16]}…")
 
 
 def refuse_token(data: bytes) -> None:
