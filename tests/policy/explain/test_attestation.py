@@ -1,3 +1,4 @@
+import json
 import re
 
 import pytest
@@ -204,6 +205,34 @@ def test_weak_settings_of_tdx_are_reported(section: str, said: list[str]) -> Non
     text = STRICT[: STRICT.index("  measurements:")] + after("  snp:")
     text = text.replace("tees: [sev-snp]\n", "tees: [sev-snp, tdx]\n")
     found = weak(text.replace("  gpu:", f"  tdx: {section}\n  gpu:"))
+    assert len(found) == len(said)
+    assert all(part in sentence for part, sentence in zip(said, found, strict=True))
+
+
+MRTD: dict[str, str] = {"mrtd": H96}
+RTMRS: dict[str, str] = {f"rtmr{index}": "00" * 48 for index in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("tee", "measurement", "said"),
+    [
+        ("tdx", MRTD | RTMRS, ["zeros in RTMR 0 to 3"]),
+        ("tdx", MRTD | RTMRS | {"rtmr1": H96}, []),
+        ("tdx", {"mrtd": "00" * 48} | RTMRS, ["is all zeros"]),
+        # There the vTPM's registers say what was started.
+        ("azure-tdx", MRTD | RTMRS | {"pcr11": H64}, []),
+    ],
+    ids=["zeros", "one measured", "all zeros", "azure"],
+)
+def test_run_time_registers_of_zeros_are_reported(
+    tee: str, measurement: dict[str, str], said: list[str]
+) -> None:
+    text = STRICT[: STRICT.index("  measurements:")] + after("  snp:")
+    text = text.replace("tees: [sev-snp]\n", f"tees: [sev-snp, {tee}]\n")
+    tdx = "{statuses: [UpToDate], min_tcb_evaluation_number: 17}"
+    listed = json.dumps({"sev-snp": [{"launch": H96}], tee: [measurement]})
+    sections = f"  measurements: {listed}\n  tdx: {tdx}\n  gpu:"
+    found = weak(text.replace("  gpu:", sections))
     assert len(found) == len(said)
     assert all(part in sentence for part, sentence in zip(said, found, strict=True))
 

@@ -5,7 +5,7 @@ demands more. Then one for each setting that is weaker than it could be: these a
 errors, but a reader of a policy should not have to know the numbers to see them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from curtilage.attest.evidence import DeviceKind, Tee
@@ -28,6 +28,7 @@ from curtilage.policy.expectations import expectations_from
 _DAY_S: Final = 86400
 _MINUTE_S: Final = 60
 _OUT_OF_DATE: Final = frozenset({"OutOfDate", "OutOfDateConfigurationNeeded"})
+_RTMRS: Final = ("rtmr0", "rtmr1", "rtmr2", "rtmr3")
 NOTHING: Final = "none: nothing may leave"
 DEVELOPMENT: Final = (
     "DEVELOPMENT: emulated evidence, and a TPM by itself, may be trusted; neither "
@@ -154,6 +155,18 @@ def _measurements(attestation: Attestation) -> Iterator[str]:
     for tee, accepted in pinned.items():
         if any(not "".join(each.values()).strip("0") for each in accepted):
             yield f"a measurement of {tee} is all zeros, which no image has"
+        # Azure's is the vTPM's registers', which the measurement must name.
+        elif not Tee(tee).quoted and any(map(_unmeasured, accepted)):
+            yield (
+                f"a measurement of {tee} has zeros in RTMR 0 to 3: it accepts any "
+                "kernel and image that its firmware starts"
+            )
+
+
+def _unmeasured(measurement: Mapping[str, str]) -> bool:
+    """Whether a measurement names all of TDX's run-time registers, as zeros."""
+    named = [measurement.get(each) for each in _RTMRS]
+    return all(each is not None and not each.strip("0") for each in named)
 
 
 def _weak_snp(snp: Snp) -> Iterator[str]:
