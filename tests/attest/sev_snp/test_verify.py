@@ -760,9 +760,13 @@ def test_stale_list_is_refused(
     expectations: Expectations,
     now: datetime,
 ) -> None:
-    ended = _crl(deployment, now, next_update=now - timedelta(seconds=1))
+    # At its very second: a key that is usable until then cannot be had.
+    ended = _crl(deployment, now, next_update=now)
     assert refused(_with_crl(bundle, ended)).code is RefusalCode.CRL_EXPIRED
-    rules = replace(expectations, snp=replace(expectations.snp, max_crl_age_s=86399))
+    last = _crl(deployment, now, next_update=now + timedelta(seconds=1))
+    key = verify(encode_bundle(_with_crl(bundle, last)), expectations, now=now)
+    key.usable_at(now)
+    rules = replace(expectations, snp=replace(expectations.snp, max_crl_age_s=86400))
     old = _with_crl(bundle, _crl(deployment, now))
     assert refused(old, rules).code is RefusalCode.CRL_EXPIRED
 
