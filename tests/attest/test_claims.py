@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.claims import (
+    HOST_DATA,
     IMAGE_PCRS,
     REQUIRED_REGISTERS,
     CpuClaims,
@@ -34,10 +35,14 @@ MEASURED: dict[Tee, dict[str, str]] = {
     Tee.TPM: {"pcr4": S256},
 }
 SHOWN: dict[Tee, dict[str, str]] = {
-    Tee.SEV_SNP: {"launch": S384},
+    Tee.SEV_SNP: {"launch": S384, HOST_DATA: S256},
     Tee.TDX: {**TDX, **HOST, "mrseam": S384},
     Tee.NITRO: {f"pcr{index}": S384 for index in range(16)},
-    Tee.AZURE_SNP: {"launch": S384, **{f"pcr{n}": S256 for n in range(24)}},
+    Tee.AZURE_SNP: {
+        "launch": S384,
+        HOST_DATA: S256,
+        **{f"pcr{n}": S256 for n in range(24)},
+    },
     Tee.AZURE_TDX: {**TDX, **HOST, **{f"pcr{n}": S256 for n in range(24)}},
     Tee.TPM: {f"pcr{n}": S256 for n in range(24)},
 }

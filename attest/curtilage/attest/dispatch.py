@@ -157,7 +157,6 @@ def _verify_cpu(evidence: CpuEvidence, arguments: _Arguments) -> CpuClaims:
         azure = AzureRules(
             snp=_snp_rules(evidence, arguments),
             tdx=_tdx_rules(evidence, arguments),
-            measurements=arguments.accepted.measurements,
         )
         return verify_azure(evidence, azure, now=arguments.now, log=arguments.log)
     from curtilage.attest.tpm.verify import TpmRules, verify_tpm  # noqa: PLC0415 - as above

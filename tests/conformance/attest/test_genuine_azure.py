@@ -115,12 +115,14 @@ def samples(shared_dir: Path) -> Samples:
 
 def _rules(evidence: AzureEvidence, product: str = "Milan") -> AzureRules:
     report = parse_hcl(evidence.hcl).report
+    launch = {"launch": report[0x90:0xC0].hex()}
+    pcrs = {f"pcr{index}": value.hex() for index, value in evidence.quote.pcrs}
     snp = SnpRules(
         anchors=(TrustAnchor.of_vendor(AnchorKind.AMD, product),),
         expectations=SnpExpectations(min_tcb={"Milan": ANY_TCB}),
         clock_skew_s=60,
         release_min_tcb={},
-        measurements=(),
+        measurements=({**launch, **pcrs},),
     )
     tdx = TdxRules(
         anchors=(TrustAnchor.of_vendor(AnchorKind.INTEL),),
@@ -128,9 +130,7 @@ def _rules(evidence: AzureEvidence, product: str = "Milan") -> AzureRules:
         clock_skew_s=60,
         measurements=(),
     )
-    launch = {"launch": report[0x90:0xC0].hex()}
-    pcrs = {f"pcr{index}": value.hex() for index, value in evidence.quote.pcrs}
-    return AzureRules(snp=snp, tdx=tdx, measurements=({**launch, **pcrs},))
+    return AzureRules(snp=snp, tdx=tdx)
 
 
 def _verify(
@@ -156,7 +156,8 @@ def test_genuine_evidence_is_verified(samples: Samples, name: str) -> None:
         "evidence-v2.json": "982f5c6e45df0ed3f10b6f60b02f0c83",
     }
     assert claims.bound.hex().startswith(expected[name])
-    assert set(claims.registers) == {"launch", *(f"pcr{index}" for index in range(24))}
+    pcrs = {f"pcr{index}" for index in range(24)}
+    assert set(claims.registers) == {"launch", "hostdata"} | pcrs
     assert claims.details["vm_settings"] == (
         "console-enabled",
         "secure-boot",
