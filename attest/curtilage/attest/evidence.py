@@ -39,6 +39,10 @@ MAX_REPORT_BYTES: Final = 4096
 MAX_CERTIFICATE_BYTES: Final = 4096
 # AMD's lists take 900 bytes; this leaves room for some hundred entries.
 MAX_CRL_BYTES: Final = 24 * 1024
+# One for each authority of a chain.
+MAX_CRLS: Final = 8
+# An answer with its signer's certificate, of which each takes about 1000 bytes.
+MAX_OCSP_BYTES: Final = 4096
 # Quotes take about 5000 bytes, 8000 where the kernel pads them.
 MAX_QUOTE_BYTES: Final = 16 * 1024
 # Collateral takes 14 to 19 KB.
@@ -156,10 +160,12 @@ class NitroEvidence:
     Attributes:
         tee: genuine or emulated; says only which roots apply.
         document: the COSE_Sign1 bytes.
+        crls: the authorities' revocation lists, DER; none where none are stapled.
     """
 
     tee: Tee
     document: bytes = field(repr=False)
+    crls: tuple[bytes, ...] = field(repr=False, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,11 +228,14 @@ class GpuEvidence:
         kind: genuine or emulated; says only which roots apply.
         report: the request and the signed response, one after the other.
         chain: certificates, DER, leaf first.
+        ocsp: answers about these certificates (RFC 6960), DER; none where none are
+            stapled.
     """
 
     kind: DeviceKind
     report: bytes = field(repr=False)
     chain: tuple[bytes, ...] = field(repr=False)
+    ocsp: tuple[bytes, ...] = field(repr=False, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

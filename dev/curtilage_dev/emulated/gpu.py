@@ -40,6 +40,7 @@ from curtilage_dev.emulated.p384_pki import (
     sign_certificate,
     sign_chain,
 )
+from curtilage_dev.emulated.p384_revocation import ChangeAnswer, sign_answers
 
 ORGANIZATION: Final = "Emulated TEE - not NVIDIA"
 PRODUCT: Final = "nvidia-gpu"
@@ -165,6 +166,23 @@ class EmulatedGpu:
             ),
             responder_nonce=hashlib.sha256(nonce).digest(),
         )
+
+    def answers(
+        self,
+        chain: tuple[bytes, ...],
+        now: datetime,
+        *,
+        change: ChangeAnswer = unchanged,
+    ) -> tuple[bytes, ...]:
+        """Return what responders say of this GPU's certificates.
+
+        Args:
+            chain: DER, leaf first, as its evidence has them.
+            now: when they are asked.
+            change: edits each answer before it is signed.
+        """
+        authorities = (self._root_fields, *self._chain)
+        return sign_answers(authorities, chain[::-1], now, change=change)
 
     def evidence(self, nonce: bytes, *, change: ChangeGpu = unchanged) -> GpuEvidence:
         """Sign a report over a nonce; ``change`` edits it before."""
