@@ -26,7 +26,7 @@ CLAIMS = {
     *("tee", "emulated", "isolates", "measurement", "registers", "platform"),
     *("details", "devices", "shows", "release", "release_digest", "models"),
     *("key_configs", "not_before", "not_after", "evidence_since", "receipt_key"),
-    *("sandbox", "transport", "policy", "verdict"),
+    *("sandbox", "isolation", "ephemerality", "transport", "policy", "verdict"),
 }
 PARTS = {
     "links": {"subject", "issuer", "role", "fingerprint", "expires_at"},

@@ -56,18 +56,19 @@ _SHA384_HEX: Final = 96
 _SHA256_HEX: Final = 64
 _TPM_PCRS: Final = frozenset(f"pcr{number}" for number in range(24))
 _NITRO_PCRS: Final = frozenset(f"pcr{number}" for number in range(32))
-_LAUNCH: Final = frozenset({"launch"})
+# What the host handed over at launch; a measurement may name it, as ``launch``.
+_SNP_NAMES: Final = frozenset({"launch", "hostdata"})
 _TDX_NAMES: Final = _TDX | ZERO_UNLESS_NAMED | {"mrseam"}
 _NAMES: Final[Mapping[Tee, frozenset[str]]] = MappingProxyType(
     {
-        Tee.SEV_SNP: _LAUNCH,
-        Tee.EMULATED_SEV_SNP: _LAUNCH,
+        Tee.SEV_SNP: _SNP_NAMES,
+        Tee.EMULATED_SEV_SNP: _SNP_NAMES,
         Tee.TDX: _TDX_NAMES,
         Tee.EMULATED_TDX: _TDX_NAMES,
         Tee.NITRO: _NITRO_PCRS,
         Tee.EMULATED_NITRO: _NITRO_PCRS,
-        Tee.AZURE_SNP: _LAUNCH | _TPM_PCRS,
-        Tee.EMULATED_AZURE_SNP: _LAUNCH | _TPM_PCRS,
+        Tee.AZURE_SNP: _SNP_NAMES | _TPM_PCRS,
+        Tee.EMULATED_AZURE_SNP: _SNP_NAMES | _TPM_PCRS,
         Tee.AZURE_TDX: _TDX_NAMES | _TPM_PCRS,
         Tee.TPM: _TPM_PCRS,
     }
@@ -199,10 +200,10 @@ def _image_problem(measurement: Measurement, tee: Tee) -> str | None:
 
 
 def _register_length(name: str, tee: Tee) -> int:
-    # A TPM's bank is SHA-256; everything else measures with SHA-384.
+    # A TPM's bank is SHA-256, and host data have 32 bytes; everything else is SHA-384.
     # Nitro names its registers alike, and measures with SHA-384.
-    tpm = tee.quoted and name in _TPM_PCRS
-    return _SHA256_HEX if tpm else _SHA384_HEX
+    short = name == "hostdata" or (tee.quoted and name in _TPM_PCRS)
+    return _SHA256_HEX if short else _SHA384_HEX
 
 
 def measurement_matches(
@@ -334,3 +335,5 @@ class Claim(StrEnum):
     GPU = "gpu"
     WEIGHTS = "weights"
     NO_WRITE = "no_write"
+    ISOLATION = "isolation"
+    EPHEMERALITY = "ephemerality"

@@ -15,7 +15,9 @@ from curtilage.attest.expectations import (
     FreshnessExpectations,
     GpuExpectations,
     LogExpectations,
+    NitroExpectations,
     PlatformExpectations,
+    Revocation,
     SnpExpectations,
     TdxExpectations,
     TrustAnchor,
@@ -24,6 +26,7 @@ from curtilage.attest.requirements import Requirement
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.document.attestation import (
     Gpu,
+    Nitro,
     Platforms,
     Snp,
     Tdx,
@@ -71,6 +74,7 @@ def expectations_from(policy: Policy) -> Expectations:
         },
         snp=_snp(attestation.snp),
         tdx=_tdx(attestation.tdx),
+        nitro=_nitro(attestation.nitro),
         gpu=_gpu(attestation.gpu),
         sandbox=frozenset(attestation.sandbox),
         platforms=_platforms(attestation.platforms),
@@ -195,6 +199,11 @@ def _tdx(tdx: Tdx | None) -> TdxExpectations:
     )
 
 
+def _nitro(nitro: Nitro | None) -> NitroExpectations:
+    # The section may be left out; then its defaults hold.
+    return NitroExpectations(revocation=Revocation((nitro or Nitro()).revocation))
+
+
 def _gpu(gpu: Gpu | None) -> GpuExpectations:
     if gpu is None:
         return GpuExpectations()
@@ -202,6 +211,7 @@ def _gpu(gpu: Gpu | None) -> GpuExpectations:
         drivers=frozenset(gpu.drivers),
         vbioses=frozenset(gpu.vbioses),
         golden=frozenset(gpu.golden),
+        revocation=Revocation(gpu.revocation),
     )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from curtilage.attest.claims import Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import NitroEvidence, Tee
+from curtilage.attest.expectations import Revocation
 from curtilage.attest.nitro.verify import (
     MAX_DOCUMENT_AGE_S,
     NitroCheck,
@@ -73,6 +74,25 @@ def _refused(
     with pytest.raises(RefusedError) as caught:
         verify_nitro(evidence, rules, now=now, log=log)
     return log.refusal(caught.value.code, caught.value.detail)
+
+
+def test_revocation_lists_are_demanded_by_the_policy_alone() -> None:
+    required = replace(RULES, revocation=Revocation.REQUIRED)
+    error = _refused(GENUINE, required)
+    assert (error.code, error.step) == (
+        RefusalCode.CRL_MISSING,
+        NitroCheck.REVOCATION,
+    )
+    _verify(GENUINE)
+
+
+@pytest.mark.parametrize("rule", Revocation)
+def test_what_is_stapled_is_never_ignored(rule: Revocation) -> None:
+    evidence = replace(_evidence(), crls=(b"list",))
+    log = StepLog()
+    with pytest.raises(RefusedError) as caught:
+        verify_nitro(evidence, replace(RULES, revocation=rule), now=NOW, log=log)
+    assert caught.value.code is RefusalCode.VERIFIER_UNAVAILABLE
 
 
 def _set(**changes: Any) -> ChangeNitro:

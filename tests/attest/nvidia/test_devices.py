@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from curtilage.attest.binding import base_hash_v2, device_nonce_v2
-from curtilage.attest.bundle_checks import binding_inputs
+from curtilage.attest.binding import device_nonce_v2
+from curtilage.attest.bundle_checks import base_of
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
     DeviceKind,
@@ -65,7 +65,7 @@ def _refused(
 
 
 def _b0(bundle: EvidenceBundle) -> bytes:
-    return base_hash_v2(binding_inputs(bundle))
+    return base_of(bundle)
 
 
 def test_cpu_and_gpus_are_accepted_together() -> None:

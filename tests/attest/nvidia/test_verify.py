@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, GpuEvidence
-from curtilage.attest.expectations import GpuExpectations
+from curtilage.attest.expectations import GpuExpectations, Revocation
 from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
 from curtilage.attest.nvidia.verify import (
     OPAQUE_DRIVER,
@@ -72,6 +72,21 @@ def _refused(
     with pytest.raises(RefusedError) as caught:
         verify_gpu(evidence, rules, index=0, now=now, log=log)
     return log.refusal(caught.value.code, caught.value.detail)
+
+
+def test_answers_about_revocation_are_demanded_by_the_policy_alone() -> None:
+    asked = replace(RULES.expectations, revocation=Revocation.REQUIRED)
+    error = _refused(GENUINE, replace(RULES, expectations=asked))
+    assert (error.code, error.step) == (RefusalCode.CRL_MISSING, GpuCheck.REVOCATION)
+    _verify(GENUINE)
+
+
+@pytest.mark.parametrize("rule", Revocation)
+def test_what_is_stapled_is_never_ignored(rule: Revocation) -> None:
+    asked = replace(RULES.expectations, revocation=rule)
+    stapled = replace(GENUINE, ocsp=(b"answer",))
+    error = _refused(stapled, replace(RULES, expectations=asked))
+    assert error.code is RefusalCode.VERIFIER_UNAVAILABLE
 
 
 def _evidence(change: ChangeGpu = unchanged) -> GpuEvidence:

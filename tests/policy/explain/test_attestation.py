@@ -133,6 +133,7 @@ def test_everything_that_is_accepted_is_said() -> None:
         ("weak", "no measurement of tdx is listed: any that is released is accepted"),
         ("weak", "less privileged parts of a guest may speak for all of it"),
         ("weak", "an evaluation of Intel's of any age is accepted while it is valid"),
+        ("weak", "a revoked GPU is refused only where NVIDIA's answer is stapled"),
     ]
 
 
@@ -145,6 +146,7 @@ STRICT = (
         "  tdx: {statuses: [UpToDate], rejected_advisories: [INTEL-SA-00001]}\n", ""
     )
     .replace("quorum: 1", "quorum: 2")
+    .replace(f"golden: [{H64}]}}", f"golden: [{H64}], revocation: required}}")
     .replace("I=}]", f"I=}}, {{name: b, key: {'A' * 42}M=}}]")
     .replace("max_evidence_age_s: 60,", "max_evidence_age_s: 86400,")
     .replace("clock_skew_s: 0", "clock_skew_s: 60")
@@ -177,6 +179,7 @@ def after(mark: str) -> str:
         ("vmpl:", f"host_data: [{H64}]\n    vmpl:", "host_data"),
         ("min_tcb: [", f"min_tcb: [{ZERO}, ", "any firmware of Milan"),
         (H96, "00" * 48, "a measurement of sev-snp is all zeros"),
+        ("revocation: required", "revocation: if_stapled", "a revoked GPU"),
     ],
 )
 def test_weak_settings_are_reported(old: str, new: str, said: str) -> None:
@@ -209,6 +212,20 @@ def test_weak_settings_of_tdx_are_reported(section: str, said: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("section", "reported"),
+    [("", True), ("  nitro: {revocation: required}\n", False)],
+    ids=["left out", "required"],
+)
+def test_revocation_lists_of_nitro_may_be_required(
+    section: str, *, reported: bool
+) -> None:
+    text = STRICT[: STRICT.index("  measurements:")] + after("  snp:")
+    text = text.replace("tees: [sev-snp]\n", "tees: [sev-snp, nitro]\n")
+    found = weak(text.replace("  gpu:", f"{section}  gpu:"))
+    assert any("AWS's revocation lists" in each for each in found) is reported
+
+
+@pytest.mark.parametrize(
     ("demand", "old", "new"),
     [
         ("require: [gpu]", "", ""),
@@ -229,7 +246,7 @@ def test_a_demand_that_nothing_meets_is_said(demand: str, old: str, new: str) ->
         text = text[: text.index("  measurements:")] + text[text.index("  snp:") :]
     if "devices" in old:
         text = text.replace(
-            '  gpu: {drivers: ["570.1"], vbioses: ["96.00"], golden: [' + H64 + "]}\n",
+            GPU_LINE.replace("]}", "], revocation: required}"),
             "",
         )
     sentence = dict(words(text.replace(old, new)))["demand"]

@@ -2,8 +2,8 @@
 
 Root first, and the root is pinned by its fingerprint. What is checked is what
 RFC 5280, section 6.1, asks of a path without policies: names, usage, basic
-constraints, path length, critical extensions, signatures and dates; revocation
-is not.
+constraints, path length, critical extensions, signatures and dates; what is stapled
+about revocation is ``revocation``'s.
 """
 
 import hashlib

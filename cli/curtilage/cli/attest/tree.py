@@ -28,6 +28,8 @@ _SHOWS: Final = {
     Claim.GPU: "the GPUs are attested, and bound to this machine",
     Claim.WEIGHTS: "the release names the model's files by digest",
     Claim.NO_WRITE: "an attested sandbox prevents it from writing to a disk",
+    Claim.ISOLATION: "each request is answered in a process of its own",
+    Claim.EPHEMERALITY: "memory that held a request is overwritten, or ends with it",
 }
 _LIMITS: Final = (
     "What no evidence shows: that the machine was not opened and its memory probed, "

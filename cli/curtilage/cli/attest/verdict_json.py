@@ -49,6 +49,7 @@ def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, obje
 
 def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
     """Return the verdict on an accepted bundle."""
+    sandbox = key.sandbox
     return {
         **_head("bundle", at),
         "accepted": True,
@@ -87,7 +88,9 @@ def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
             # None and not an empty string: there is no such key, instead of one that
             # could not be shown.
             "receipt_key": key.receipt_public_key.hex() or None,
-            "sandbox": key.sandbox_policy_digest.hex() or None,
+            "sandbox": None if sandbox is None else sandbox.loaded.hex(),
+            "isolation": None if sandbox is None else sandbox.isolation.value,
+            "ephemerality": None if sandbox is None else sandbox.ephemerality.value,
             "transport": asdict(key.transport),
             "policy": key.expectations_digest,
             "verdict": key.verdict_id,

@@ -40,9 +40,12 @@ TeeName = Literal[
     "emulated-azure-snp",
 ]
 DeviceName = Literal["nvidia-gpu", "emulated-nvidia-gpu"]
-ClaimName = Literal["hardware", "gpu", "weights", "no_write"]
+ClaimName = Literal[
+    "hardware", "gpu", "weights", "no_write", "isolation", "ephemerality"
+]
 Product = Literal["Milan", "Genoa", "Turin"]
 EmulatedProduct = Literal["Milan", "Genoa", "Turin", "tdx", "nitro", "nvidia-gpu"]
+RevocationName = Literal["required", "if_stapled"]
 # Not "Revoked": nothing that Intel has revoked is ever trusted.
 TcbStatus = Literal[
     "UpToDate",
@@ -224,7 +227,9 @@ class Tdx(Section):
 
 
 class Nitro(Section):
-    """Requirements on a Nitro document in addition to its measurement: none."""
+    """Requirements on a Nitro document in addition to its measurement."""
+
+    revocation: RevocationName = "if_stapled"
 
 
 class Tpm(Section):
@@ -237,6 +242,7 @@ class Gpu(Section):
     drivers: Printables
     vbioses: Printables
     golden: Digests
+    revocation: RevocationName = "if_stapled"
 
 
 class Platforms(Section):

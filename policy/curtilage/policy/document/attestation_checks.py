@@ -25,7 +25,7 @@ _SPEAKS_OF: Final[Mapping[str, frozenset[str]]] = {
     "nitro": frozenset({Tee.NITRO.value, Tee.EMULATED_NITRO.value}),
     "tpm": frozenset({Tee.TPM.value}),
 }
-# These two have no keys that are required, so they may be left out.
+# These two need no key, so they may be left out.
 _OPTIONAL: Final = frozenset({"nitro", "tpm"})
 _PPID_HEX: Final = 32
 _NEEDS: Final = "needs environment: development"

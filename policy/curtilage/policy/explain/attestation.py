@@ -19,6 +19,7 @@ from curtilage.policy.document.attestation import (
     Attestation,
     Demand,
     Gpu,
+    Nitro,
     Snp,
     Tdx,
 )
@@ -66,6 +67,8 @@ CLAIMS: Final = {
     "gpu": "a GPU that proved itself",
     "weights": "a release that lists its models",
     "no_write": "a sandbox listed here",
+    "isolation": "a process of its own for each request",
+    "ephemerality": "memory that is overwritten, or ends, with each answer",
 }
 
 
@@ -137,6 +140,7 @@ def weaknesses(attestation: Attestation) -> Iterator[str]:
         yield from _weak_snp(attestation.snp)
     if attestation.tdx is not None:
         yield from _weak_tdx(attestation.tdx)
+    yield from _weak_revocation(attestation)
     freshness = attestation.freshness
     if freshness.max_key_lifetime_s > _DAY_S:
         yield "keys may live longer than a day"
@@ -175,6 +179,15 @@ def _weak_tdx(tdx: Tdx) -> Iterator[str]:
         yield "TDX platforms that Intel wants configured otherwise are accepted"
     if tdx.min_tcb_evaluation_number == 0:
         yield "an evaluation of Intel's of any age is accepted while it is valid"
+
+
+def _weak_revocation(attestation: Attestation) -> Iterator[str]:
+    nitro, gpu = attestation.nitro or Nitro(), attestation.gpu
+    if "nitro" in attestation.required_cpu_tees and nitro.revocation != "required":
+        yield "AWS's revocation lists are checked only where they are stapled"
+    # Such a certificate runs to the year 9999.
+    if gpu is not None and gpu.revocation != "required":
+        yield "a revoked GPU is refused only where NVIDIA's answer is stapled"
 
 
 def _unmeetable(demand: Demand, attestation: Attestation) -> str:
