@@ -203,6 +203,7 @@ EXAMPLES: Final[Sequence[Tree]] = (
         releases={**RELEASES, "denied": ["curtilage-enclave 1.0"]},
         sandbox=[SHA256],
         platforms={"deny": ["ab" * 64], "allow": ["cd" * 64]},
+        accept_broken=[{"id": "rmpocalypse", "reason": "A reason."}],
         classes=[
             {
                 "classes": ["health.*"],

@@ -20,7 +20,7 @@ from curtilage.policy.document.keys import (
     decode_key,
     decode_witness_key,
 )
-from curtilage.policy.document.sections import Section
+from curtilage.policy.document.sections import Id, Section
 from curtilage.policy.document.values import class_or_branch, covered_classes, each_once
 
 MAX_LISTED: Final = 256
@@ -267,6 +267,13 @@ class Freshness(Section):
     clock_skew_s: Annotated[int, Field(ge=0, le=600)]
 
 
+class AcceptedBreak(Section):
+    """A known break whose consequence a policy gives up, and why."""
+
+    id: Id
+    reason: Printable
+
+
 Operators = Annotated[tuple[Printable, ...], Field(max_length=MAX_LISTED)]
 Country = Annotated[str, Field(pattern=r"^[A-Z]{2}$")]
 Region = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
@@ -341,5 +348,13 @@ class Attestation(Section):
     gpu: Gpu | None = None
     sandbox: Digests = ()
     platforms: Platforms | None = None
+    accept_broken: Annotated[
+        tuple[AcceptedBreak, ...], Field(max_length=MAX_LISTED)
+    ] = ()
     freshness: Freshness
     classes: Annotated[tuple[Demand, ...], Field(max_length=100)] = ()
+
+    @property
+    def accepted_breaks(self) -> dict[str, str]:
+        """The known breaks that are accepted, by id, and the reason for each."""
+        return {each.id: each.reason for each in self.accept_broken}
