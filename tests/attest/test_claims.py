@@ -19,6 +19,7 @@ from curtilage.attest.claims import (
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, Tee
+from curtilage.attest.expectations import SNP_TEES
 from support.examples import examples
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
@@ -210,6 +211,17 @@ def test_a_measurement_that_could_never_match_is_reported(
 
 def _hardware(tee: Tee) -> dict[str, str]:
     return dict.fromkeys(REQUIRED_REGISTERS[tee], S384)
+
+
+@pytest.mark.parametrize("tee", Tee)
+def test_host_data_may_be_named_where_there_is_any(tee: Tee) -> None:
+    """32 bytes, in an SNP report alone."""
+    image = {"pcr4": S256} if tee.quoted else {}
+    named = {**_hardware(tee), **image, "hostdata": S256}
+    assert (measurement_problem(named, tee) is None) is (tee in SNP_TEES)
+    assert measurement_problem({**named, "hostdata": S384}, tee) is not None
+    # Evidence that does not show it is never a match.
+    assert not measurement_matches({**HOST, **_hardware(tee), **image}, [named], tee)
 
 
 QUOTED = [tee for tee in Tee if tee.quoted]

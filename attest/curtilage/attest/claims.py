@@ -203,7 +203,7 @@ def _image_problem(measurement: Measurement, tee: Tee) -> str | None:
 
 
 def _register_length(name: str, tee: Tee) -> int:
-    # A TPM's bank is SHA-256; everything else measures with SHA-384.
+    # A TPM's bank is SHA-256, and host data have 32 bytes; everything else is SHA-384.
     # Nitro names its registers alike, and measures with SHA-384.
     tpm = tee.quoted and name in _TPM_PCRS
     return _SHA256_HEX if tpm or name == HOST_DATA else _SHA384_HEX
@@ -338,3 +338,5 @@ class Claim(StrEnum):
     GPU = "gpu"
     WEIGHTS = "weights"
     NO_WRITE = "no_write"
+    ISOLATION = "isolation"
+    EPHEMERALITY = "ephemerality"

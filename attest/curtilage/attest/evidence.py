@@ -11,7 +11,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-BUNDLE_VERSION: Final = 3
+BUNDLE_VERSION: Final = 4
+PREVIOUS_BUNDLE_VERSION: Final = 3
+"""Still read: it has binding 2, no sandbox statement and nothing about revocation."""
 MAX_BUNDLE_BYTES: Final = 256 * 1024
 # The acquisition protocol carries one evidence object, never a bundle: a quote
 # and its collateral, in base64.
@@ -30,6 +32,8 @@ MAX_PROOF_BYTES: Final = 32 * 1024
 MAX_CONSISTENCY_HASHES: Final = 64
 MAX_ORIGIN_BYTES: Final = 256
 MAX_TRANSPORT_PARAMETERS_BYTES: Final = 1024
+# About 70 attempts with names of 15 characters, for a few processes.
+MAX_SANDBOX_BYTES: Final = 16 * 1024
 DIGEST_BYTES: Final = 32
 
 # A SEV-SNP report has 1184 bytes; longer ones are let in so that their own step
@@ -286,11 +290,12 @@ class EvidenceBundle:
         anchor: when at the earliest the evidence was made.
         cpu: the CPU's evidence.
         receipt_public_key: 32 bytes, or empty where there is none.
-        sandbox_policy_digest: 32 bytes, or empty.
-        sandbox_result_digest: 32 bytes, or empty.
+        sandbox: the sandbox statement's octets, or empty; version 3 has none.
+        sandbox_policy_digest: 32 bytes, or empty; version 3 alone.
+        sandbox_result_digest: 32 bytes, or empty; version 3 alone.
         transport_parameters: encoded, the same as the release manifest's.
         devices: evidence of other devices, at most 16; their order is signed.
-        v: the version of this format and of the binding.
+        v: the version of this format; 4 has binding 3, and 3 has binding 2.
     """
 
     key_configs: bytes
@@ -300,6 +305,7 @@ class EvidenceBundle:
     anchor: Anchor
     cpu: CpuEvidence
     receipt_public_key: bytes = b""
+    sandbox: bytes = b""
     sandbox_policy_digest: bytes = b""
     sandbox_result_digest: bytes = b""
     transport_parameters: bytes = b""

@@ -13,13 +13,14 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509 import ocsp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, GpuEvidence
-from curtilage.attest.expectations import GpuExpectations
+from curtilage.attest.expectations import GpuExpectations, Revocation
 from curtilage.attest.nvidia.dice import (
     BLACKWELL_TCB_INFO,
     DICE_TCB_INFO,
@@ -49,6 +50,12 @@ from curtilage_dev.emulated.gpu import (
     ordinary_expectations,
 )
 from curtilage_dev.emulated.p384_pki import new_key
+from curtilage_dev.emulated.p384_revocation import (
+    ANSWER_LIFE,
+    BACKDATE,
+    AnswerFields,
+    ChangeAnswer,
+)
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 NONCE = b"\x41" * 32
@@ -76,6 +83,54 @@ def _refused(
     with pytest.raises(RefusedError) as caught:
         verify_gpu(evidence, rules, index=0, now=now, log=log)
     return log.refusal(caught.value.code, caught.value.detail)
+
+
+def test_answers_about_revocation_are_demanded_by_the_policy_alone() -> None:
+    asked = replace(RULES.expectations, revocation=Revocation.REQUIRED)
+    error = _refused(GENUINE, replace(RULES, expectations=asked))
+    assert (error.code, error.step) == (RefusalCode.CRL_MISSING, GpuCheck.REVOCATION)
+    _verify(GENUINE)
+
+
+def _stapled(change: ChangeAnswer = unchanged) -> GpuEvidence:
+    return replace(GENUINE, ocsp=GPU.answers(GENUINE.chain, NOW, change=change))
+
+
+@pytest.mark.parametrize("rule", Revocation)
+def test_answers_that_hold_are_accepted_and_end(rule: Revocation) -> None:
+    asked = replace(RULES.expectations, revocation=rule)
+    claims, log = _verify(_stapled(), replace(RULES, expectations=asked))
+    assert claims.expires_at == NOW - BACKDATE + ANSWER_LIFE
+    said = {step.name: step.detail for step in log.steps}[GpuCheck.REVOCATION]
+    assert said.startswith("3 not revoked")
+
+
+@pytest.mark.parametrize("rule", Revocation)
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_what_is_stapled_is_never_ignored(rule: Revocation, place: int) -> None:
+    asked = replace(RULES.expectations, revocation=rule)
+    rules = replace(RULES, expectations=asked)
+    revoked = GENUINE.chain[::-1][place]
+
+    def revoke(fields: AnswerFields) -> AnswerFields:
+        if fields.certificate != revoked:
+            return fields
+        return replace(fields, status=ocsp.OCSPCertStatus.REVOKED)
+
+    error = _refused(_stapled(revoke), rules)
+    assert (error.code, error.step) == (RefusalCode.REVOKED, GpuCheck.REVOCATION)
+    error = _refused(replace(GENUINE, ocsp=(b"answer",)), rules)
+    assert (error.code, error.step) == (RefusalCode.CRL_INVALID, GpuCheck.REVOCATION)
+
+
+def test_each_answer_is_demanded() -> None:
+    asked = replace(RULES.expectations, revocation=Revocation.REQUIRED)
+    rules = replace(RULES, expectations=asked)
+    for place in range(3):
+        answers = list(_stapled().ocsp)
+        del answers[place]
+        error = _refused(replace(GENUINE, ocsp=tuple(answers)), rules)
+        assert error.code is RefusalCode.CRL_MISSING
 
 
 def _evidence(change: ChangeGpu = unchanged) -> GpuEvidence:

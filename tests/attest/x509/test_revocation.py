@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.expectations import Revocation
 from curtilage.attest.x509.certificates import (
     Certificate,
     parse_revocation_list,
@@ -52,7 +53,11 @@ from curtilage_dev.emulated.p384_revocation import (
 )
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
-RULES = RevocationRules(max_age_s=30 * 86400, clock_skew_s=60, now=NOW)
+RULES = RevocationRules(
+    rule=Revocation.REQUIRED, max_age_s=30 * 86400, clock_skew_s=60, now=NOW
+)
+LENIENT = replace(RULES, rule=Revocation.IF_STAPLED)
+FAR = NOW + timedelta(days=9999)
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 ADDRESS = "http://crl.test/root.crl"
 NAMES = ("root", "region", "zone", "instance", "leaf")
@@ -120,10 +125,11 @@ def refused(act: Callable[[], object]) -> RefusedError:
 
 
 def test_current_lists_that_revoke_others_are_accepted() -> None:
-    assert check_lists(chain(), lists(), RULES) == chain()[-1].not_after
+    end = NOW - BACKDATE + LIST_LIFE
+    assert check_lists(chain(), lists(), RULES).ends == (end, end)
     others = made(0, with_list(revoked=(1, 2, 3)))
     # The order is free.
-    assert check_lists(chain(), (lists()[1], others), RULES) == chain()[-1].not_after
+    assert check_lists(chain(), (lists()[1], others), RULES).ends == (end, end)
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["root's", "region's"])
@@ -131,10 +137,11 @@ def test_the_first_list_that_ends_is_the_end(place: int) -> None:
     soon = NOW + HOUR
     ending = made(place, with_list(next_update=soon))
     served = (ending, lists()[1 - place])
-    assert check_lists(chain(), served, RULES) == soon
+    assert check_lists(chain(), served, RULES).until(FAR) == soon
+    assert check_lists(chain(), served, RULES).until(NOW) == NOW
     # By our own rule, where that is earlier.
     young = replace(RULES, max_age_s=int(BACKDATE.total_seconds()) + 80)
-    assert check_lists(chain(), lists(), young) == NOW + 80 * SECOND
+    assert check_lists(chain(), lists(), young).until(FAR) == NOW + 80 * SECOND
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["root's", "region's"])
@@ -159,7 +166,7 @@ def test_a_certificate_of_a_short_life_needs_no_list() -> None:
     zone, *rest = rest
     zone = replace(zone, not_after=zone.not_before + SHORT_LIFE)
     short = parse_chain(signed(root, region, zone, *rest))
-    assert check_lists(short, (), RULES) == short[-1].not_after
+    assert check_lists(short, (), RULES).ends == ()
     zone = replace(zone, not_after=zone.not_after + SECOND)
     long = parse_chain(signed(root, region, zone, *rest))
     assert refused(lambda: check_lists(long, (), RULES)).code is RefusalCode.CRL_MISSING
@@ -274,6 +281,18 @@ def test_an_authority_that_may_not_sign_lists_is_refused() -> None:
     assert error.code is RefusalCode.CRL_INVALID
 
 
+def test_what_is_stapled_must_hold_where_nothing_need_be() -> None:
+    assert check_lists(chain(), (), LENIENT).ends == ()
+    assert "nothing is stapled" in check_lists(chain(), (), LENIENT).words
+    assert len(check_lists(chain(), lists()[:1], LENIENT).ends) == 1
+    revoking = made(0, with_list(revoked=(chain()[1].serial,)))
+    error = refused(lambda: check_lists(chain(), (revoking,), LENIENT))
+    assert error.code is RefusalCode.REVOKED
+    ended = made(0, with_list(next_update=NOW))
+    error = refused(lambda: check_lists(chain(), (ended,), LENIENT))
+    assert error.code is RefusalCode.CRL_EXPIRED
+
+
 # --- answers ------------------------------------------------------------------
 
 
@@ -314,19 +333,19 @@ def with_responder(**changes: object) -> ChangeAnswer:
 def test_good_answers_are_accepted_in_any_order() -> None:
     end = NOW - BACKDATE + ANSWER_LIFE
     assert len(answers()) == len(chain()) - 2
-    assert check_answers(chain(), answers(), RULES) == end
-    assert check_answers(chain(), answers()[::-1], RULES) == end
+    assert check_answers(chain(), answers(), RULES).ends == (end,) * 3
+    assert check_answers(chain(), answers()[::-1], RULES).ends == (end,) * 3
 
 
 @pytest.mark.parametrize("place", [1, 2, 3])
 def test_the_first_answer_that_ends_is_the_end(place: int) -> None:
     soon = NOW + HOUR
     served = answered(with_answer(next_update=soon), place=place)
-    assert check_answers(chain(), served, RULES) == soon
+    assert check_answers(chain(), served, RULES).until(FAR) == soon
     served = answered(with_responder(not_after=soon), place=place)
-    assert check_answers(chain(), served, RULES) == soon
+    assert check_answers(chain(), served, RULES).until(FAR) == soon
     young = replace(RULES, max_age_s=int(BACKDATE.total_seconds()) + 80)
-    assert check_answers(chain(), answers(), young) == NOW + 80 * SECOND
+    assert check_answers(chain(), answers(), young).until(FAR) == NOW + 80 * SECOND
 
 
 ACCEPTED: dict[str, ChangeAnswer] = {
@@ -445,6 +464,17 @@ def test_an_answer_about_a_certificate_of_another_authority_is_refused() -> None
     served = answered(with_answer(issuer=alien))
     error = refused(lambda: check_answers(chain(), served, RULES))
     assert error.code is RefusalCode.CRL_MISSING
+
+
+def test_what_is_answered_must_hold_where_nothing_need_be() -> None:
+    assert check_answers(chain(), (), LENIENT).ends == ()
+    assert len(check_answers(chain(), answers()[1:], LENIENT).ends) == 2
+    revoked = answered(with_answer(status=ocsp.OCSPCertStatus.REVOKED))
+    error = refused(lambda: check_answers(chain(), revoked[:1], LENIENT))
+    assert error.code is RefusalCode.REVOKED
+    stranger = sign_answers(fields(), signed(*fields()), NOW)
+    error = refused(lambda: check_answers(chain(), stranger, LENIENT))
+    assert error.code is RefusalCode.CRL_INVALID
 
 
 def test_two_answers_about_one_certificate_are_refused() -> None:

@@ -21,6 +21,7 @@ from curtilage.attest.evidence import (
     TpmQuote,
 )
 from curtilage.attest.evidence_json import encode_cpu_evidence
+from curtilage.attest.expectations import Revocation
 from curtilage.attest.nitro.document import certificates_of
 from curtilage.attest.x509.p384_chain import parse_chain
 from curtilage.attest.x509.revocation import (
@@ -72,7 +73,9 @@ from support.enclave_vendors import (
     tdx_platform,
 )
 
-RULES = RevocationRules(max_age_s=30 * 86400, clock_skew_s=60, now=NOW)
+RULES = RevocationRules(
+    rule=Revocation.REQUIRED, max_age_s=30 * 86400, clock_skew_s=60, now=NOW
+)
 HOSTS = ("lists.s3.amazonaws.com", "crl-x.s3.x.amazonaws.com")
 
 

@@ -2,7 +2,7 @@
 
 Lists are those of RFC 5280, which AWS publishes; answers are those of OCSP (RFC 6960),
 which NVIDIA gives. A server staples both to its evidence; nothing is fetched here.
-Revocation that is not known is refused, never taken for none.
+Whether they must be there is the policy's choice; what is there must hold.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import SignatureAlgorithmOID
 
 from curtilage.attest.errors import RefusalCode, RefusedError
+from curtilage.attest.expectations import Revocation
 from curtilage.attest.x509.certificates import (
     LIBRARY_ERRORS,
     Certificate,
@@ -32,6 +33,10 @@ from curtilage.attest.x509.p384_chain import place_of, read_p384
 SHORT_LIFE: Final = timedelta(days=2)
 """A certificate that lives no longer needs no list: AWS publishes none about those
 of an instance (one day) and of an enclave (three hours)."""
+MAX_LIST_AGE_S: Final = 30 * 86400
+"""AWS renews its lists within days, whatever date they bear."""
+MAX_ANSWER_AGE_S: Final = 7 * 86400
+"""NVIDIA's answers are good for a day."""
 MAX_SIGNERS: Final = 2
 """Certificates in one answer: the signer's, and at most one more."""
 # The CA chooses what is hashed, yet SHA-1 is not needed: who asks chooses the hash.
@@ -43,14 +48,48 @@ class RevocationRules:
     """The rules about revocation.
 
     Attributes:
+        rule: whether lists or answers must have come.
         max_age_s: how long ago a list or an answer may have been issued.
         clock_skew_s: how far ahead the issuers' clocks may run.
         now: aware UTC.
     """
 
+    rule: Revocation
     max_age_s: int
     clock_skew_s: int
     now: datetime
+
+    def require(self, detail: str) -> None:
+        """Refuse that nothing is known, where the policy demands it.
+
+        Raises:
+            RefusedError: ``crl_missing``.
+        """
+        if self.rule is Revocation.REQUIRED:
+            raise RefusedError(RefusalCode.CRL_MISSING, detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRevoked:
+    """What a chain's issuers state, and until when it holds.
+
+    Attributes:
+        ends: of each list or answer that was checked.
+    """
+
+    ends: tuple[datetime, ...]
+
+    def until(self, end: datetime) -> datetime:
+        """Return the first end, be it one of these or the given one."""
+        return min((end, *self.ends))
+
+    @property
+    def words(self) -> str:
+        """What was seen, for people."""
+        if not self.ends:
+            return "nothing is stapled, and the policy accepts that"
+        first = min(self.ends)
+        return f"{len(self.ends)} not revoked, known until {first:%Y-%m-%d %H:%M} UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +135,13 @@ class Answer:
 
 def check_lists(
     chain: Sequence[Certificate], served: Sequence[bytes], rules: RevocationRules
-) -> datetime:
-    """Check each authority's list; return when the first of them ends.
+) -> NotRevoked:
+    """Check the authorities' lists, which name none of the chain's certificates.
 
     Args:
         chain: verified, root first, the leaf last.
         served: DER lists of the chain's authorities, in any order.
-        rules: ages and the time.
+        rules: what is demanded, ages and the time.
 
     Raises:
         RefusedError: ``crl_missing``, ``crl_invalid``, ``not_yet_valid``,
@@ -116,7 +155,7 @@ def check_lists(
     # Evidence contains nothing that is not checked.
     if any(each.issuer not in authorities for each in lists):
         raise _invalid("a list of no authority of the chain")
-    ends = [chain[-1].not_after]
+    ends: list[datetime] = []
     for number in range(1, len(chain)):
         place = place_of(number, len(chain))
         certificate, issuer = chain[number], chain[number - 1]
@@ -124,10 +163,8 @@ def check_lists(
         if listed is not None:
             ends.append(_check_list(listed, certificate, issuer, place, rules))
         elif certificate.not_after - certificate.not_before > SHORT_LIFE:
-            raise RefusedError(
-                RefusalCode.CRL_MISSING, f"{place}: no list of its issuer's was served"
-            )
-    return min(ends)
+            rules.require(f"{place}: no list of its issuer's was served")
+    return NotRevoked(ends=tuple(ends))
 
 
 def _list_about(
@@ -171,7 +208,7 @@ def _check_list(
 
 def check_answers(
     chain: Sequence[Certificate], served: Sequence[bytes], rules: RevocationRules
-) -> datetime:
+) -> NotRevoked:
     """Check the answer about each certificate between root and leaf.
 
     The leaf is the device's own work and no responder knows it: its status is that of
@@ -180,10 +217,7 @@ def check_answers(
     Args:
         chain: verified, root first, the leaf last.
         served: DER answers about these certificates, in any order.
-        rules: ages and the time.
-
-    Returns:
-        When the first of them ends.
+        rules: what is demanded, ages and the time.
 
     Raises:
         RefusedError: ``crl_missing``, ``crl_invalid``, ``not_yet_valid``,
@@ -198,17 +232,16 @@ def check_answers(
         certificate, issuer = chain[number], chain[number - 1]
         about = [each for each in answers if each.is_about(certificate, issuer)]
         if not about:
-            raise RefusedError(
-                RefusalCode.CRL_MISSING, f"{place}: no answer about it was served"
-            )
+            rules.require(f"{place}: no answer about it was served")
+            continue
         # Of two, the one that says "good" would be chosen.
         if len(about) > 1:
             raise _invalid(f"{place}: two answers")
         ends.append(_check_answer(about[0], issuer, place, rules))
-    # One each was found, so any other is about no certificate of the chain.
+    # One each was found at most, so any other is about no certificate of the chain.
     if len(answers) > len(ends):
         raise _invalid("an answer about no certificate of the chain")
-    return min(ends, default=chain[-1].not_after)
+    return NotRevoked(ends=tuple(ends))
 
 
 def _check_answer(

@@ -14,6 +14,7 @@ from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.config import read_policy
 from curtilage.client.system.files import read_start
 from curtilage.policy.expectations import expectations_from
+from curtilage.policy.explain.breaks import not_ruled_out
 
 
 def run_verify(arguments: Arguments) -> int:
@@ -33,7 +34,7 @@ def run_verify(arguments: Arguments) -> int:
         print_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED
     if arguments.json:
-        out_json(key_object(key, at=now))
+        out_json(key_object(key, not_ruled_out(policy, key), at=now))
     else:
         out(steps_text(key.steps))
         out(f"ACCEPTED until {key.expires_at:%Y-%m-%d %H:%M:%S} UTC")

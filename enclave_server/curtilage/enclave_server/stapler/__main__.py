@@ -75,7 +75,7 @@ class _Arguments(argparse.Namespace):
     intel_certificates: str
     nvidia_ocsp: str
     azure_imds: str
-    aws_lists: str
+    aws_lists: str | None
     proxy: str | None
     socket: Path
     out: Path
@@ -120,7 +120,7 @@ async def _run(arguments: _Arguments) -> None:
             intel_certificates=arguments.intel_certificates,
             nvidia_ocsp=arguments.nvidia_ocsp,
             azure_imds=arguments.azure_imds,
-            aws_lists=arguments.aws_lists,
+            aws_lists=arguments.aws_lists or "",
         ),
         product=arguments.product,
         interval_s=arguments.interval,
@@ -190,7 +190,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--aws-lists",
         type=_base,
-        default="",
         metavar="URL",
         help="in place of the servers that an enclave's certificates name",
     )
