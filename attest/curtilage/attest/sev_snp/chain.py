@@ -30,6 +30,7 @@ from curtilage.attest.x509.certificates import (
     current_until,
     parse_revocation_list,
 )
+from curtilage.attest.x509.kept import certified
 
 # AMD's extensions (1.3.6.1.4.1.3704.1.*).
 _PRODUCT_NAME: Final = "2"
@@ -197,7 +198,7 @@ def _issued(root: bytes, ask: bytes) -> bool:
         issuer, child = parse_certificate(root, "ARK"), parse_certificate(ask, "ASK")
     except RefusedError:
         return False
-    return verify_rsa_pss(issuer.public_key, child.signed_part, child.signature)
+    return certified(verify_rsa_pss, issuer, child.signed_part, child.signature)
 
 
 def check_issued(chain: VekChain) -> None:
@@ -235,7 +236,7 @@ def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: issuer's name")
     if child.algorithm != SignatureAlgorithmOID.RSASSA_PSS:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: not RSASSA-PSS")
-    if not verify_rsa_pss(issuer.public_key, child.signed_part, child.signature):
+    if not certified(verify_rsa_pss, issuer, child.signed_part, child.signature):
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: signature")
 
 
@@ -296,7 +297,7 @@ def check_revocation(
     # empty one.
     if crl.issuer != chain.ark.subject:
         raise RefusedError(RefusalCode.CRL_INVALID, "issued by someone else")
-    if not verify_rsa_pss(chain.ark.public_key, crl.signed_part, crl.signature):
+    if not certified(verify_rsa_pss, chain.ark, crl.signed_part, crl.signature):
         raise RefusedError(RefusalCode.CRL_INVALID, "signature")
     end = current_until(
         crl.issued,

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from cryptography import x509
@@ -36,6 +38,8 @@ LIBRARY_ERRORS: Final = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
+# The certificates of a machine with eight GPUs, and of their responders.
+MAX_READ: Final = 128
 # What the rules look at, so what may be critical.
 _UNDERSTOOD: Final = (x509.BasicConstraints, x509.KeyUsage)
 
@@ -102,8 +106,11 @@ class Certificate:
         return hashlib.sha256(self.encoded).hexdigest()
 
 
+@lru_cache(MAX_READ)
 def read_certificate(encoded: bytes) -> Certificate:
     """Read a certificate's values; the caller's rules decide whether to accept them.
+
+    They are kept for the next time: values of the same bytes are the same.
 
     Raises:
         ValueError: not a certificate; every error of the library's is this one.
@@ -145,11 +152,13 @@ def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
         list_addresses=frozenset(
             address for point in points or () for address in _uris(point.full_name)
         ),
-        unrecognised={
-            extension.oid.dotted_string: extension.value.value
-            for extension in parsed.extensions
-            if isinstance(extension.value, x509.UnrecognizedExtension)
-        },
+        unrecognised=MappingProxyType(
+            {
+                extension.oid.dotted_string: extension.value.value
+                for extension in parsed.extensions
+                if isinstance(extension.value, x509.UnrecognizedExtension)
+            }
+        ),
         # A critical extension changes what a certificate means (RFC 5280, section
         # 4.2): name constraints, for example, that would not be enforced here.
         unknown_critical=any(

@@ -22,6 +22,7 @@ from curtilage.attest.x509.certificates import (
     read_certificate,
     verify_p384,
 )
+from curtilage.attest.x509.kept import certified
 
 
 def check_pinned_root(root: bytes, anchors: Sequence[TrustAnchor]) -> str:
@@ -79,7 +80,7 @@ def check_chain(chain: Sequence[Certificate]) -> None:
         # RFC 5280, section 6.1.3 (a)(4).
         if child.issuer != issuer.subject:
             raise _invalid(f"{place}: issuer's name")
-        if not verify_p384(issuer.public_key, child.signed_part, child.signature):
+        if not certified(verify_p384, issuer, child.signed_part, child.signature):
             raise _invalid(f"{place}: signature")
 
 

@@ -28,6 +28,7 @@ from curtilage.attest.x509.certificates import (
     parse_revocation_list,
     verify_p384,
 )
+from curtilage.attest.x509.kept import certified
 from curtilage.attest.x509.p384_chain import place_of, read_p384
 
 SHORT_LIFE: Final = timedelta(days=2)
@@ -189,8 +190,8 @@ def _check_list(
     # RFC 5280, section 6.3.3 (f).
     if not issuer.signs_lists:
         raise _invalid(f"{place}: its issuer may not sign lists")
-    if listed.algorithm != SignatureAlgorithmOID.ECDSA_WITH_SHA384 or not verify_p384(
-        issuer.public_key, listed.signed_part, listed.signature
+    if listed.algorithm != SignatureAlgorithmOID.ECDSA_WITH_SHA384 or not certified(
+        verify_p384, issuer, listed.signed_part, listed.signature
     ):
         raise _invalid(f"{place}: its list's signature")
     end = current_until(
@@ -248,8 +249,8 @@ def _check_answer(
     answer: Answer, issuer: Certificate, place: str, rules: RevocationRules
 ) -> datetime:
     signer = _signer(answer, issuer, place, rules.now)
-    if answer.algorithm != SignatureAlgorithmOID.ECDSA_WITH_SHA384 or not verify_p384(
-        signer.public_key, answer.signed_part, answer.signature
+    if answer.algorithm != SignatureAlgorithmOID.ECDSA_WITH_SHA384 or not certified(
+        verify_p384, signer, answer.signed_part, answer.signature
     ):
         raise _invalid(f"{place}: its answer's signature")
     end = current_until(
@@ -283,8 +284,8 @@ def _signer(
     # RFC 6960, section 4.2.2.2: issued by the very authority whose certificate is asked
     # about, for this purpose alone. Otherwise any device below that authority could
     # clear itself.
-    if signer.issuer != issuer.subject or not verify_p384(
-        issuer.public_key, signer.signed_part, signer.signature
+    if signer.issuer != issuer.subject or not certified(
+        verify_p384, issuer, signer.signed_part, signer.signature
     ):
         raise _invalid(f"{place}: its answer's signer is not its issuer's")
     if signer.is_ca or not signer.signs_answers:

@@ -124,13 +124,13 @@ def aws_list_url(address: str, mirror: str) -> str:
     """
     try:
         url = urlsplit(address)
-        host = url.hostname or ""
+        host, path = url.hostname or "", url.path
     except ValueError:
-        host = ""
+        host = path = ""
     # Whoever made the certificates, nothing in them leads elsewhere.
-    if not host.endswith(_AWS_HOSTS) or not url.path.endswith(".crl"):
+    if not host.endswith(_AWS_HOSTS) or not path.endswith(".crl"):
         raise FetchError("AWS: a revocation list at an unknown address")
-    return f"{mirror or f'https://{host}'}{url.path}"
+    return f"{mirror or f'https://{host}'}{path}"
 
 
 def _kind(*, vlek: bool) -> str:
