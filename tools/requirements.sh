@@ -18,7 +18,7 @@ compile() {
 }
 # What runs: every extra; the demo goes without those that it does not use.
 demo=(pii llm relay tdx nitro)
-compile runtime.txt pyproject.toml "${demo[@]/#/--extra=}" --extra={models,telemetry,sigstore} "${unused[@]}"
+compile runtime.txt pyproject.toml "${demo[@]/#/--extra=}" --extra={gpu,models,telemetry,sigstore} "${unused[@]}"
 compile demo.txt pyproject.toml "${demo[@]/#/--extra=}" "${unused[@]}"
 # What each target adds to it.
 compile test.txt --group test

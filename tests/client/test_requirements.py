@@ -87,6 +87,8 @@ DEMANDS: dict[str, tuple[Mapping[str, object], FailureReason]] = {
     "hardware": ({"require": ["hardware"]}, Unmet.HARDWARE),
     "gpu": ({"require": ["gpu"]}, Unmet.GPU),
     "no_write": ({"require": ["no_write"]}, Unmet.NO_WRITE),
+    "isolation": ({"require": ["isolation"]}, Unmet.ISOLATION),
+    "ephemerality": ({"require": ["ephemerality"]}, Unmet.EPHEMERALITY),
     "cpu_tee": ({"cpu_tees": ["sev-snp"]}, Unmet.CPU_TEE),
     "no kind at all": ({"cpu_tees": []}, Unmet.CPU_TEE),
     "evidence_age": ({"max_evidence_age_s": 1}, Unmet.EVIDENCE_AGE),

@@ -20,13 +20,13 @@ from curtilage_dev.stack import Stack
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 KEYS = {
     *("version", "kind", "at", "accepted", "code", "detail", "step"),
-    *("expires_at", "claims", "links", "expiries", "steps"),
+    *("expires_at", "claims", "links", "expiries", "steps", "not_ruled_out"),
 }
 CLAIMS = {
     *("tee", "emulated", "isolates", "measurement", "registers", "platform"),
     *("details", "devices", "shows", "release", "release_digest", "models"),
     *("key_configs", "not_before", "not_after", "evidence_since", "receipt_key"),
-    *("sandbox", "transport", "policy", "verdict"),
+    *("sandbox", "isolation", "ephemerality", "transport", "policy", "verdict"),
 }
 PARTS = {
     "links": {"subject", "issuer", "role", "fingerprint", "expires_at"},
@@ -81,7 +81,7 @@ def test_a_live_services_verdict_is_that_of_its_bundle(
     expectations = expectations_from(load_policy(stack.policy.read_text("utf-8")))
     bundle = stack.fetch_bundle().read_bytes()
     now = datetime.now(UTC)
-    ours = key_object(verify(bundle, expectations, now=now), at=now)
+    ours = key_object(verify(bundle, expectations, now=now), (), at=now)
     assert report["claims"] == json.loads(json.dumps(ours["claims"]))
 
 
@@ -95,7 +95,7 @@ def test_a_live_service_that_the_policy_refuses_exits_with_1(
     other.write_text(text, "utf-8")
     assert show(stack, other, "--json") == 1
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert set(report) == KEYS - {"expiries"}
+    assert set(report) == KEYS - {"expiries", "not_ruled_out"}
     assert (report["accepted"], report["code"]) == (False, "release_not_logged")
     assert show(stack, other) == 1
     printed = capsys.readouterr()

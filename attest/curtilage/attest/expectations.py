@@ -32,6 +32,14 @@ class Environment(StrEnum):
     DEVELOPMENT = "development"
 
 
+class Revocation(StrEnum):
+    """Whether evidence must come with what its issuers say about revocation."""
+
+    REQUIRED = "required"
+    # What is stapled must hold, and say that nothing is revoked.
+    IF_STAPLED = "if_stapled"
+
+
 class AnchorKind(StrEnum):
     """Maker of a root."""
 
@@ -239,6 +247,17 @@ class TdxExpectations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NitroExpectations:
+    """Conditions for a Nitro document, besides its measurement.
+
+    Attributes:
+        revocation: whether AWS's revocation lists must be stapled.
+    """
+
+    revocation: Revocation = Revocation.IF_STAPLED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuExpectations:
     """Conditions for a GPU's report; a set that is empty refuses every GPU.
 
@@ -247,12 +266,14 @@ class GpuExpectations:
         vbioses: VBIOS versions.
         golden: SHA-256 over the measurement records as the report carries
             them, lower-case hex.
+        revocation: whether NVIDIA's answers about the certificates must be stapled.
     """
 
     # By exact version and never "at least": a newer one has not been reviewed yet.
     drivers: frozenset[str] = frozenset()
     vbioses: frozenset[str] = frozenset()
     golden: frozenset[str] = frozenset()
+    revocation: Revocation = Revocation.IF_STAPLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +322,7 @@ class Expectations:
         digest: digest of the policy that these were made from.
         snp: rules for SEV-SNP, genuine, emulated and below Azure's.
         tdx: rules for TDX, genuine, emulated and below Azure's.
+        nitro: rules for Nitro documents, genuine and emulated.
         gpu: rules for GPUs, genuine and emulated alike.
         platforms: which machines.
         required_devices: kind of device to how many there must be.
@@ -322,6 +344,7 @@ class Expectations:
     digest: str
     snp: SnpExpectations = SnpExpectations(min_tcb={})
     tdx: TdxExpectations = TdxExpectations()
+    nitro: NitroExpectations = NitroExpectations()
     gpu: GpuExpectations = GpuExpectations()
     platforms: PlatformExpectations = PlatformExpectations()
     required_devices: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -92,6 +92,10 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "model's files; this one names none",
     "unmet_no_write": "the policy requires an attested sandbox without write access "
     "for such data; this enclave's evidence shows none",
+    "unmet_isolation": "the policy requires a process of its own for each request with "
+    "such data; this enclave's evidence shows none",
+    "unmet_ephemerality": "the policy requires that memory is overwritten, or ends, "
+    "after each answer about such data; this enclave's evidence does not show it",
     "unmet_cpu_tee": "the policy requires another kind of hardware for such data",
     "unmet_evidence_age": "the enclave's evidence is older than the policy allows for "
     "such data",

@@ -22,7 +22,11 @@ from curtilage.enclave_server.errors import (
     ConfigError,
     EnclaveError,
 )
-from curtilage.enclave_server.evidence.release import read_anchors, read_release
+from curtilage.enclave_server.evidence.release import (
+    read_anchors,
+    read_release,
+    require_sandbox,
+)
 from curtilage.enclave_server.http.frame_loop import frame_loop
 from curtilage.enclave_server.http.tls import server_context
 from curtilage.enclave_server.model import open_model
@@ -176,7 +180,8 @@ def _read_config(path: Path) -> EnclaveConfig:
 def _check(config: EnclaveConfig) -> int:
     read_anchors(config.anchors)
     try:
-        read_release(config.release)
+        # Only at its start does a server enter a sandbox, so here it is in none.
+        require_sandbox(read_release(config.release).manifest, None)
     except BundleError as error:
         raise ConfigError(f"release: {error}") from None
     if config.tls is not None:

@@ -203,10 +203,14 @@ EXAMPLES: Final[Sequence[Tree]] = (
         releases={**RELEASES, "denied": ["curtilage-enclave 1.0"]},
         sandbox=[SHA256],
         platforms={"deny": ["ab" * 64], "allow": ["cd" * 64]},
+        accept_broken=[{"id": "rmpocalypse", "reason": "A reason."}],
         classes=[
             {
                 "classes": ["health.*"],
-                "require": ["hardware", "gpu", "weights", "no_write"],
+                "require": [
+                    *("hardware", "gpu", "weights"),
+                    *("no_write", "isolation", "ephemerality"),
+                ],
                 "cpu_tees": ["sev-snp"],
                 "max_evidence_age_s": 60,
                 "challenge": True,
@@ -225,9 +229,19 @@ EXAMPLES: Final[Sequence[Tree]] = (
             "min_tcb_evaluation_number": 9,
             "rejected_advisories": ["INTEL-SA-00001"],
         },
-        gpu={"drivers": ["1.0"], "vbioses": ["2.0"], "golden": [SHA256]},
+        gpu={
+            "drivers": ["1.0"],
+            "vbioses": ["2.0"],
+            "golden": [SHA256],
+            "revocation": "required",
+        },
     ),
-    attestation(trust_anchors=[{"kind": "aws"}], required_cpu_tees=["nitro"], nitro={}),
+    *(
+        attestation(
+            trust_anchors=[{"kind": "aws"}], required_cpu_tees=["nitro"], nitro=each
+        )
+        for each in ({}, {"revocation": "required"}, {"revocation": "if_stapled"})
+    ),
     {
         "transport": {
             "accept": [

@@ -7,6 +7,7 @@ import pytest
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.rules import RESERVED_IDS, WINDOW_CHARS
 from curtilage.policy.document.attestation import (
+    AcceptedBreak,
     Anchor,
     Attestation,
     Demand,
@@ -14,6 +15,7 @@ from curtilage.policy.document.attestation import (
     Gpu,
     Log,
     MinTCB,
+    Nitro,
     Platforms,
     Releases,
     Snp,
@@ -79,6 +81,7 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         ExclusionEntry,
         Approval,
         Attestation,
+        AcceptedBreak,
         Anchor,
         Releases,
         Log,
@@ -86,6 +89,7 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         Snp,
         MinTCB,
         Tdx,
+        Nitro,
         Gpu,
         Platforms,
         Freshness,

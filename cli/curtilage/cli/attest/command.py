@@ -16,7 +16,9 @@ from curtilage.cli.options import time_of
 from curtilage.cli.terminal import DONE, REFUSED, out, out_json
 from curtilage.client.config import read_policy
 from curtilage.client.system.files import read_start
+from curtilage.policy.document.model import Policy
 from curtilage.policy.expectations import expectations_from
+from curtilage.policy.explain.breaks import not_ruled_out
 
 
 def run_verify(arguments: Arguments) -> int:
@@ -31,7 +33,7 @@ def run_verify(arguments: Arguments) -> int:
     except RefusedError as refusal:
         print_refusal("bundle", refusal, at=now, as_json=arguments.json)
         return REFUSED
-    print_key(key, now, as_json=arguments.json)
+    print_key(policy, key, now, as_json=arguments.json)
     return DONE
 
 
@@ -49,10 +51,12 @@ def verified(bundle: bytes, expectations: Expectations, now: datetime) -> Verifi
         raise suspect_clock(refused, bundle, expectations, now=now) from None
 
 
-def print_key(key: VerifiedKey, now: datetime, *, as_json: bool) -> None:
+def print_key(
+    policy: Policy, key: VerifiedKey, now: datetime, *, as_json: bool
+) -> None:
     """Print the verdict on an accepted bundle."""
     if as_json:
-        out_json(key_object(key, at=now))
+        out_json(key_object(key, not_ruled_out(policy, key), at=now))
         return
     out(steps_text(key.steps))
     out(f"ACCEPTED until {key.expires_at:%Y-%m-%d %H:%M:%S} UTC")

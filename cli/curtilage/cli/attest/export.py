@@ -20,7 +20,11 @@ from curtilage.cli.attest.export_file import (
     read_export,
 )
 from curtilage.cli.attest.show import fetched
-from curtilage.cli.attest.verdict_json import key_object, refusal_object
+from curtilage.cli.attest.verdict_json import (
+    NOT_RULED_OUT,
+    key_object,
+    refusal_object,
+)
 from curtilage.cli.attest.words import meaning_text, print_refusal
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import time_of, write_or_print
@@ -39,6 +43,7 @@ from curtilage.client.system.files import read_bounded, read_start, read_text
 from curtilage.policy.document.load import load_policy, pack_text, profile_text
 from curtilage.policy.document.model import Policy
 from curtilage.policy.expectations import expectations_from
+from curtilage.policy.explain.breaks import not_ruled_out
 
 KIND: Final = "bundle"
 
@@ -93,14 +98,19 @@ def run_verify(arguments: Arguments) -> int:
     except RefusedError as refused:
         print_refusal(KIND, refused, at=now, as_json=arguments.json)
         return REFUSED
-    print_key(key, now, as_json=arguments.json)
+    print_key(policy, key, now, as_json=arguments.json)
     return DONE
 
 
 def _require_verdict(export: Export, policy: Policy) -> None:
     """Refuse a file whose verdict does not follow from the rest of it."""
     verdict, _ = _verdict(export.bundle, policy, export.made)
-    if canonical_json(verdict) != canonical_json(export.verdict):
+    # What is known to be broken follows from the day, not from the file.
+    made, again = (
+        {name: value for name, value in each.items() if name != NOT_RULED_OUT}
+        for each in (export.verdict, verdict)
+    )
+    if canonical_json(again) != canonical_json(made):
         raise malformed("export.verdict: not the one that follows from the rest")
 
 
@@ -111,7 +121,7 @@ def _verdict(
         key = verified(bundle, expectations_from(policy), now)
     except RefusedError as refusal:
         return refusal_object(KIND, refusal, at=now), refusal
-    return key_object(key, at=now), None
+    return key_object(key, not_ruled_out(policy, key), at=now), None
 
 
 def _bundle(arguments: Arguments) -> bytes:

@@ -24,6 +24,7 @@ from curtilage.client.remote.nodes import GATEWAY, bundles_of, key_lists_of
 from curtilage.client.system.files import read_start
 from curtilage.policy.decision.permit import KEY_BYTES, Party, PermitDesk
 from curtilage.policy.expectations import expectations_from
+from curtilage.policy.explain.breaks import not_ruled_out
 
 
 def run(arguments: Arguments) -> int:
@@ -73,10 +74,11 @@ def _shown(
     except RefusedError as refusal:
         print_refusal("bundle", refusal, at=now, as_json=as_json, node=node)
         return False
+    left = not_ruled_out(config.policy, key)
     if as_json:
-        out_json(key_object(key, at=now) | named(node))
+        out_json(key_object(key, left, at=now) | named(node))
     else:
-        out(verdict_text(key))
+        out(verdict_text(key, left))
     return True
 
 

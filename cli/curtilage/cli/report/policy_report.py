@@ -114,6 +114,7 @@ _ATTESTATION: Final = {
     "evidence": "Evidence",
     "demand": "More for some data",
     "weak": "Weaker than possible",
+    "broken": "Not withstood today",
 }
 _FAMILIES: Final = {
     "secret.*": "keys and passwords",
