@@ -17,7 +17,7 @@ NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 
 
 # An emulated enclave without a sandbox shows only which weights it serves.
-LACKING = ("hardware", "gpu", "no_write", "isolation", "ephemerality")
+LACKING = ("hardware", "gpu", "no_write", "isolation", "ephemerality", "custody")
 
 
 @pytest.fixture

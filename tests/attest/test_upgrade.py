@@ -28,6 +28,7 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.sandbox import encode_statement
 from curtilage.attest.verify import verify
 from curtilage.wire.shaping import PADDED
 from curtilage_dev.deployment import MEASUREMENT, RELEASE_NAME, make_any_deployment
@@ -132,28 +133,39 @@ def test_a_policy_that_demands_revocation_refuses_it(part: str) -> None:
 
 
 def _flips(tree: Tree) -> list[tuple[str, Tree]]:
-    """Change each member of a bundle's JSON in turn."""
-    changed: list[tuple[str, Tree]] = []
-    for name, value in tree.items():
-        if isinstance(value, int):
-            changed.append((name, tree | {name: value + 1}))
-        elif isinstance(value, str):
-            changed.append((name, tree | {name: _other(value)}))
-        elif isinstance(value, dict):
-            changed += [
-                (f"{name}.{inner}", tree | {name: each})
-                for inner, each in _flips(cast("Tree", value))
-            ]
-    return changed
+    """Change each member of a bundle's JSON in turn, however deep."""
+    return [
+        (f"{name}{place}", tree | {name: changed})
+        for name, value in tree.items()
+        for place, changed in _changes(value)
+    ]
+
+
+def _changes(value: object) -> list[tuple[str, object]]:
+    if isinstance(value, int):
+        return [("", value + 1)]
+    if isinstance(value, str):
+        return [("", _other(value))]
+    if isinstance(value, dict):
+        inner = _flips(cast("Tree", value))
+        return [(f".{name}", changed) for name, changed in inner]
+    items = cast("list[object]", value)
+    if not items:
+        return [("", [_DIGEST])]
+    return [
+        (f"[{at}]{place}", [*items[:at], changed, *items[at + 1 :]])
+        for at, item in enumerate(items)
+        for place, changed in _changes(item)
+    ]
+
+
+_DIGEST = base64.b64encode(b"\1" * 32).decode()
 
 
 def _other(text: str) -> str:
-    digest = base64.b64encode(b"\1" * 32).decode()
-    return (
-        digest
-        if not text
-        else text[:-9] + ("B" if text[-9] == "A" else "A") + text[-8:]
-    )
+    if not text:
+        return _DIGEST
+    return text[:-9] + ("B" if text[-9] == "A" else "A") + text[-8:]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +175,33 @@ def _other(text: str) -> str:
 )
 def test_every_member_of_it_is_still_checked(name: str, tree: Tree) -> None:
     assert refused(recorded(tree)).steps, name
+
+
+def test_every_member_of_a_bundle_of_today_is_checked(now: datetime) -> None:
+    """With a sandbox and GPUs; what is stapled must be empty until it is judged."""
+    machine = make_machine(Tee.EMULATED_NITRO, MEASUREMENT, now=now)
+    gpus = make_gpus(2, now=now)
+    plain = make_any_deployment(machine, now=now, gpus=gpus)
+    manifest = naming(parse_manifest(plain.manifest), statement())
+    made = make_any_deployment(machine, now=now, gpus=gpus, manifest=manifest)
+    bundle = made.attest(
+        replace(made.unsigned_bundle(), sandbox=encode_statement(statement()))
+    )
+    own = made.expectations()
+    tree: Tree = json.loads(encode_bundle(bundle))
+    assert verify(recorded(tree), own, now=now).sandbox == statement()
+    changed = dict(_flips(tree))
+    assert {"sandbox", "cpu.crls", "devices[1].ocsp", "anchor.consistency"} <= {
+        *changed
+    }
+    accepted: list[str] = []
+    for name, each in changed.items():
+        try:
+            verify(recorded(each), own, now=now)
+        except RefusedError:
+            continue
+        accepted.append(name)
+    assert accepted == []
 
 
 # --- of today's code, in both versions -------------------------------------------

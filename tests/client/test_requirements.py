@@ -89,6 +89,7 @@ DEMANDS: dict[str, tuple[Mapping[str, object], FailureReason]] = {
     "no_write": ({"require": ["no_write"]}, Unmet.NO_WRITE),
     "isolation": ({"require": ["isolation"]}, Unmet.ISOLATION),
     "ephemerality": ({"require": ["ephemerality"]}, Unmet.EPHEMERALITY),
+    "custody": ({"require": ["custody"]}, Unmet.CUSTODY),
     "cpu_tee": ({"cpu_tees": ["sev-snp"]}, Unmet.CPU_TEE),
     "no kind at all": ({"cpu_tees": []}, Unmet.CPU_TEE),
     "evidence_age": ({"max_evidence_age_s": 1}, Unmet.EVIDENCE_AGE),

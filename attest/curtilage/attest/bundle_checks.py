@@ -38,6 +38,7 @@ from curtilage.attest.expectations import (
     Expectations,
     LogExpectations,
     PlatformExpectations,
+    names_of,
 )
 from curtilage.attest.expectations_checks import (
     validate_evidence_expectations,
@@ -306,9 +307,9 @@ def check_pinned(claims: CpuClaims, setting: Setting) -> None:
 
 def check_platform(platform: str, setting: Setting) -> None:
     """Refuse a machine that the policy denies, or does not allow."""
-    expected = setting.expectations.platforms
+    expected, custody = setting.expectations.platforms, setting.expectations.custody
     setting.log.begin(Check.PLATFORM)
-    if expected == PlatformExpectations():
+    if expected == PlatformExpectations() and custody is None:
         setting.log.passed("any machine is accepted")
         return
     # An empty name on a list of denied machines would match nothing, and so be let in.
@@ -317,9 +318,7 @@ def check_platform(platform: str, setting: Setting) -> None:
             RefusalCode.PLATFORM_DENIED,
             "the policy lists machines, and the evidence names none",
         )
-    # A Nitro enclave's name is its instance's and a number that is new with each
-    # start; a list may name either.
-    names = {platform, platform.partition("-enc")[0]}
+    names = names_of(platform)
     # Denied first: a machine on both lists is denied.
     if names & expected.deny:
         raise RefusedError(RefusalCode.PLATFORM_DENIED, "the policy denies it")

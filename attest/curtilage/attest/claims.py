@@ -340,3 +340,4 @@ class Claim(StrEnum):
     NO_WRITE = "no_write"
     ISOLATION = "isolation"
     EPHEMERALITY = "ephemerality"
+    CUSTODY = "custody"

@@ -292,6 +292,24 @@ class PlatformExpectations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CustodyExpectations:
+    """A list of machines that somebody answers for; its signature was verified.
+
+    Attributes:
+        machines: as ``CpuClaims.platform`` names them; a Nitro instance's name covers
+            all its enclaves.
+        until: Unix seconds at which the list ends.
+    """
+
+    machines: frozenset[str]
+    until: int
+
+    def covers(self, platform: str, now_s: float) -> bool:
+        """Return whether a machine is on the list, and the list still counts."""
+        return now_s < self.until and bool(names_of(platform) & self.machines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreshnessExpectations:
     """Greatest ages, in seconds.
 
@@ -325,6 +343,7 @@ class Expectations:
         nitro: rules for Nitro documents, genuine and emulated.
         gpu: rules for GPUs, genuine and emulated alike.
         platforms: which machines.
+        custody: the machines of a list that the policy names; None: it names none.
         required_devices: kind of device to how many there must be.
         measurements: for each kind of evidence, measurements that are accepted in
             addition to a release's.
@@ -347,6 +366,7 @@ class Expectations:
     nitro: NitroExpectations = NitroExpectations()
     gpu: GpuExpectations = GpuExpectations()
     platforms: PlatformExpectations = PlatformExpectations()
+    custody: CustodyExpectations | None = None
     required_devices: Mapping[str, int] = field(default_factory=dict[str, int])
     measurements: Mapping[str, tuple[Measurement, ...]] = field(
         default_factory=dict[str, tuple[Measurement, ...]]
@@ -365,6 +385,13 @@ class Expectations:
         }
         object.__setattr__(self, "required_devices", devices)
         object.__setattr__(self, "measurements", MappingProxyType(measured))
+
+
+def names_of(platform: str) -> frozenset[str]:
+    """Return the names under which a list may hold a machine."""
+    # A Nitro enclave's name is its instance's and a number that is new with each
+    # start; a list may name either.
+    return frozenset({platform, platform.partition("-enc")[0]})
 
 
 def anchors_for(

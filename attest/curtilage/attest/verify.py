@@ -246,7 +246,7 @@ def _verify_challenge(
 def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
     bundle, manifest, claims = findings.bundle, findings.manifest, findings.claims
     sandbox = findings.sandbox
-    expiries = _expiries(findings, setting.expectations)
+    expiries = _expiries(findings, setting)
     # What a data class may demand and this evidence shows.
     shown = {
         Claim.HARDWARE: claims.tee.isolates,
@@ -258,6 +258,8 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
         # a statement nothing shows that one was loaded.
         Claim.NO_WRITE: sandbox is not None
         and manifest.sandbox in setting.expectations.sandbox,
+        # Somebody answers for the machine; what evidence does not show, people may.
+        Claim.CUSTODY: _in_custody(findings, setting),
         Claim.ISOLATION: sandbox is not None and sandbox.isolation is Isolation.PROCESS,
         Claim.EPHEMERALITY: sandbox is not None
         and sandbox.ephemerality is not Ephemerality.NONE,
@@ -298,11 +300,17 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
     )
 
 
+def _in_custody(findings: _Findings, setting: Setting) -> bool:
+    custody, platform = setting.expectations.custody, findings.claims.platform
+    return custody is not None and custody.covers(platform, setting.now.timestamp())
+
+
 def _expiries(
-    findings: _Findings, expectations: Expectations
+    findings: _Findings, setting: Setting
 ) -> tuple[tuple[str, datetime], ...]:
     """Return everything that the verdict depends on, and when it expires."""
-    bundle = findings.bundle
+    bundle, expectations = findings.bundle, setting.expectations
+    custody = expectations.custody
     # All of them: the earliest ends the verdict, so that none of them is trusted for
     # longer than its issuer said.
     return (
@@ -320,6 +328,12 @@ def _expiries(
         (
             "release proof",
             moment(findings.released + expectations.log.max_checkpoint_age_s),
+        ),
+        # Only where it shows something: a list that has ended ends no other claim.
+        *(
+            [("custody list", moment(custody.until))]
+            if custody is not None and _in_custody(findings, setting)
+            else []
         ),
     )
 

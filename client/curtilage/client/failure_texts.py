@@ -96,6 +96,8 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "such data; this enclave's evidence shows none",
     "unmet_ephemerality": "the policy requires that memory is overwritten, or ends, "
     "after each answer about such data; this enclave's evidence does not show it",
+    "unmet_custody": "the policy requires a machine of its custody list for such data; "
+    "this one is not on it, or the list has ended",
     "unmet_cpu_tee": "the policy requires another kind of hardware for such data",
     "unmet_evidence_age": "the enclave's evidence is older than the policy allows for "
     "such data",

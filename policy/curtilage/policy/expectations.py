@@ -80,6 +80,7 @@ def expectations_from(policy: Policy) -> Expectations:
         gpu=_gpu(attestation.gpu),
         sandbox=frozenset(attestation.sandbox),
         platforms=_platforms(attestation.platforms),
+        custody=policy.custody,
         freshness=FreshnessExpectations(
             max_key_lifetime_s=freshness.max_key_lifetime_s,
             max_evidence_age_s=freshness.max_evidence_age_s,
@@ -168,7 +169,7 @@ def _nothing(digest: str) -> Expectations:
 
 def least_levels(attestation: Attestation) -> dict[str, Tcb]:
     """Return AMD's lowest patch levels by product, with those that fix known breaks."""
-    named = {
+    named: dict[str, Tcb] = {
         minimum.product: Tcb(
             # Only Turin has this level, and there the loader insists on it.
             fmc=minimum.fmc or 0,
@@ -181,7 +182,7 @@ def least_levels(attestation: Attestation) -> dict[str, Tcb]:
     }
     # In development, machines are for trying: what they lack is only said.
     if attestation.environment != "production":
-        return dict(named)
+        return named
     accepted = attestation.accepted_breaks
     return {
         product: known_breaks().raised(product, minimum, accepted)

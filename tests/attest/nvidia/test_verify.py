@@ -739,7 +739,8 @@ def test_another_measurement_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["drivers", "vbioses", "golden"])
 def test_an_empty_list_refuses(name: str) -> None:
-    expectations = replace(RULES.expectations, **{name: frozenset()})
+    none: dict[str, Any] = {name: frozenset()}
+    expectations = replace(RULES.expectations, **none)
     error = _refused(GENUINE, replace(RULES, expectations=expectations))
     assert error.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
     assert error.detail.endswith("; accepted: none")
@@ -748,7 +749,8 @@ def test_an_empty_list_refuses(name: str) -> None:
 @pytest.mark.parametrize("name", ["drivers", "vbioses", "golden"])
 def test_what_is_refused_is_shown_next_to_what_is_accepted(name: str) -> None:
     (value,) = getattr(RULES.expectations, name)
-    expectations = replace(RULES.expectations, **{name: frozenset({"b", "a"})})
+    others: dict[str, Any] = {name: frozenset({"b", "a"})}
+    expectations = replace(RULES.expectations, **others)
     error = _refused(GENUINE, replace(RULES, expectations=expectations))
     what = {"drivers": "driver", "vbioses": "VBIOS", "golden": "golden"}[name]
     assert error.detail.startswith(f"{what} {value.lower()} ")

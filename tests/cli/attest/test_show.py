@@ -76,8 +76,10 @@ def test_the_verdict_of_the_audit_trail_is_named(
     assert key.verdict_id in text
     assert key.expectations_digest in text
     assert "TRUSTED until 2026-11-21 23:00 UTC" in text
-    assert "signs receipts" in text
-    assert "signs no receipts" in verdict_text(keys["emulated-tdx"], ())
+    # Wherever lines are broken.
+    assert "signs receipts" in " ".join(text.split())
+    other = verdict_text(keys["emulated-tdx"], ())
+    assert "signs no receipts" in " ".join(other.split())
     assert text.endswith("- everything: this evidence comes without hardware")
 
 

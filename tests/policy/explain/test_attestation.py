@@ -278,6 +278,7 @@ def test_revocation_lists_of_nitro_may_be_required(
     [
         ("require: [gpu]", "", ""),
         ("require: [no_write]", "", ""),
+        ("require: [custody]", "quorum: 2", "quorum: 2"),
         ("require: [gpu]", "required_devices: {nvidia-gpu: 1}", ""),
         ("require: [no_write]", f"sandbox: [{H64}]", ""),
         ("cpu_tees: []", "", ""),

@@ -31,6 +31,7 @@ _SHOWS: Final = {
     Claim.WEIGHTS: "the release names the model's files by digest",
     Claim.NO_WRITE: "an attested sandbox prevents it from writing to a disk",
     Claim.ISOLATION: "each request is answered in a process of its own",
+    Claim.CUSTODY: "its machine is on the list of those in custody",
     Claim.EPHEMERALITY: "memory that held a request is overwritten, or ends with it",
 }
 _LIMITS: Final = (

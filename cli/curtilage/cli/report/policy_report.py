@@ -111,6 +111,7 @@ _ATTESTATION: Final = {
     "TDX": "Intel TDX",
     "GPUs": "GPUs",
     "machines": "Machines",
+    "custody": "Custody",
     "evidence": "Evidence",
     "demand": "More for some data",
     "weak": "Weaker than possible",

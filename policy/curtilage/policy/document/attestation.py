@@ -20,7 +20,7 @@ from curtilage.policy.document.keys import (
     decode_key,
     decode_witness_key,
 )
-from curtilage.policy.document.sections import Id, Section
+from curtilage.policy.document.sections import FileName, Id, Section
 from curtilage.policy.document.values import class_or_branch, covered_classes, each_once
 
 MAX_LISTED: Final = 256
@@ -41,7 +41,7 @@ TeeName = Literal[
 ]
 DeviceName = Literal["nvidia-gpu", "emulated-nvidia-gpu"]
 ClaimName = Literal[
-    "hardware", "gpu", "weights", "no_write", "isolation", "ephemerality"
+    "hardware", "gpu", "weights", "no_write", "isolation", "ephemerality", "custody"
 ]
 Product = Literal["Milan", "Genoa", "Turin"]
 EmulatedProduct = Literal["Milan", "Genoa", "Turin", "tdx", "nitro", "nvidia-gpu"]
@@ -56,6 +56,8 @@ TcbStatus = Literal[
     "OutOfDateConfigurationNeeded",
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}$")]
+# Of a signed note: without spaces and plus signs.
+KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Register = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|[0-9a-f]{96})$")]
 RegisterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,31}$")]
@@ -267,6 +269,14 @@ class Freshness(Section):
     clock_skew_s: Annotated[int, Field(ge=0, le=600)]
 
 
+class Custody(Section):
+    """A signed list of machines that somebody answers for."""
+
+    file: FileName
+    name: KeyName
+    key: Ed25519Key
+
+
 class AcceptedBreak(Section):
     """A known break whose consequence a policy gives up, and why."""
 
@@ -348,6 +358,7 @@ class Attestation(Section):
     gpu: Gpu | None = None
     sandbox: Digests = ()
     platforms: Platforms | None = None
+    custody: Custody | None = None
     accept_broken: Annotated[
         tuple[AcceptedBreak, ...], Field(max_length=MAX_LISTED)
     ] = ()

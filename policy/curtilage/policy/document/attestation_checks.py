@@ -71,7 +71,7 @@ def _production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
 def _broken(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
     """Report every product that is broken, unless the policy accepts that."""
     accepted = {
-        each.get("id")
+        str(each.get("id"))
         for each in list_in(attestation, "accept_broken")
         if isinstance(each, dict)
     }
@@ -90,7 +90,7 @@ def _broken(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
                     yield (*place, index, "product"), refused
 
 
-def _refused(row: Break, accepted: Collection[object]) -> str:
+def _refused(row: Break, accepted: Collection[str]) -> str:
     # Only rows of products: a policy names those, and can leave one out.
     said = f"{row.name} ({row.published}, {row.source}): {row.effect}"
     if row.default is Default.NEVER:

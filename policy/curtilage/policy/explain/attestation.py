@@ -6,6 +6,7 @@ errors, but a reader of a policy should not have to know the numbers to see them
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from curtilage.attest.evidence import DeviceKind, Tee
@@ -13,6 +14,7 @@ from curtilage.attest.expectations import (
     DEFAULT_MAX_CRL_AGE_S,
     NO_HOST_DATA,
     AnchorKind,
+    CustodyExpectations,
     anchors_for,
 )
 from curtilage.policy.document.attestation import (
@@ -75,6 +77,7 @@ CLAIMS: Final = {
     "no_write": "a sandbox listed here",
     "isolation": "a process of its own for each request",
     "ephemerality": "memory that is overwritten, or ends, with each answer",
+    "custody": "a machine of the list in custody",
 }
 
 
@@ -100,11 +103,7 @@ def attestation_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
         yield "TDX", _tdx(attestation, attestation.tdx)
     if attestation.gpu is not None:
         yield "GPUs", _gpu(attestation.gpu)
-    if attestation.platforms is not None:
-        allow, deny = attestation.platforms.allow, attestation.platforms.deny
-        words = "any" if allow is None else f"only {len(allow)} that are listed"
-        words += f", never {len(deny)} that are listed" if deny else ""
-        yield "machines", f"{words}; evidence that names no machine is refused"
+    yield from _machines(attestation, policy.custody)
     freshness = attestation.freshness
     words = f"at most {_duration(freshness.max_evidence_age_s)} old, for keys that live"
     words += f" at most {_duration(freshness.max_key_lifetime_s)}; clocks may differ by"
@@ -222,6 +221,7 @@ def _unmeetable(demand: Demand, attestation: Attestation) -> str:
         "hardware": not any(Tee(tee).isolates for tee in attestation.required_cpu_tees),
         "gpu": "nvidia-gpu" not in attestation.required_devices,
         "no_write": not attestation.sandbox,
+        "custody": attestation.custody is None,
     }
     places = (demand.operators, demand.countries, demand.regions)
     if () not in (demand.cpu_tees, *places) and not any(
@@ -299,6 +299,22 @@ def _tdx(attestation: Attestation, tdx: Tdx) -> str:
     if tdx.rejected_advisories:
         words += f"; never with {', '.join(tdx.rejected_advisories)} open"
     return words
+
+
+def _machines(
+    attestation: Attestation, custody: CustodyExpectations | None
+) -> Iterator[tuple[str, str]]:
+    refused = "evidence that names no machine is refused"
+    if attestation.platforms is not None:
+        allow, deny = attestation.platforms.allow, attestation.platforms.deny
+        words = "any" if allow is None else f"only {len(allow)} that are listed"
+        words += f", never {len(deny)} that are listed" if deny else ""
+        yield "machines", f"{words}; {refused}"
+    if attestation.custody is not None and custody is not None:
+        listed = _count(len(custody.machines), "machine")
+        until = f"{datetime.fromtimestamp(custody.until, tz=UTC):%Y-%m-%d}"
+        words = f"{attestation.custody.name} answers for {listed} until {until}"
+        yield "custody", f"{words}; {refused}"
 
 
 def _gpu(gpu: Gpu) -> str:
