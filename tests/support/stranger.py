@@ -185,7 +185,7 @@ def binding(bundle: Json) -> bytes:
     manifest = base64.b64decode(bundle["release"]["manifest"])
     base = b"".join(
         (
-            b"curtilage/binding/v2\0",
+            b"curtilage/binding/v3\0",
             lp(octets("key_configs")),
             struct.pack(">QQ", bundle["not_before"], bundle["not_after"]),
             lp(hashlib.sha256(manifest).digest()),
@@ -194,8 +194,7 @@ def binding(bundle: Json) -> bytes:
             lp(base64.b64decode(anchor["root"])),
             struct.pack(">Q", anchor["time"]),
             lp(octets("receipt_public_key")),
-            lp(octets("sandbox_policy_digest")),
-            lp(octets("sandbox_result_digest")),
+            lp(octets("sandbox")),
             lp(octets("transport_parameters")),
         )
     )

@@ -115,10 +115,11 @@ def _on_loopback(listen: _Listen) -> _Opens:
     """Return what serves this machine's programs."""
     if listen.host is None and listen.socket is None:
         raise UsageError("--no-tcp needs --listen unix:PATH")
-    token, path = kept_token()
 
     @asynccontextmanager
     async def opened(session: Session) -> AsyncGenerator[_Running]:
+        # Not before: a policy that cannot be used must leave nothing behind.
+        token, path = kept_token()
         served = endpoint.serving(
             session,
             listen.host,
