@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
@@ -103,7 +104,8 @@ def test_another_bit_is_another_signature(part: str) -> None:
     assert _holds(verify, ISSUER, CHILD)
     value = bytearray(getattr(CHILD, part))
     value[-1] ^= 1
-    changed = replace(CHILD, **{part: bytes(value)})
+    other: dict[str, Any] = {part: bytes(value)}
+    changed = replace(CHILD, **other)
     assert not _holds(verify, ISSUER, changed)
     assert verify.ran == 2
 

@@ -242,8 +242,8 @@ def test_another_set_of_keys_is_refused(bench: Bench, machine: DstackMachine) ->
     changed["attestation"]["workload_keyset"]["subject"] = "other.example"
     assert bench.code("dstack", changed, *SENT, files=files) == "binding_mismatch"
     # A digest that fits the changed set is not the one in the report data.
-    other, _ = aci_report(machine, {**KEYSET, "subject": "other"}, now=NOW)
-    other = cast("dict[str, Any]", other)
+    made, _ = aci_report(machine, {**KEYSET, "subject": "other"}, now=NOW)
+    other = cast("dict[str, Any]", made)
     other["attestation"]["evidence"] = document["attestation"]["evidence"]
     assert bench.code("dstack", other, *SENT, files=files) == "binding_mismatch"
 

@@ -240,9 +240,9 @@ def test_two_keys_or_lists_of_one_form_are_refused(
     material = as_json({"items": [*items, *items]})
     document = tinfoil_3(snp, now=NOW, material=material)
     assert bench.code("tinfoil", document) == "malformed"
-    document = cast("dict[str, Any]", tinfoil_3(snp, now=NOW))
-    document["collateral"] *= 2
-    assert bench.code("tinfoil", document) == "malformed"
+    doubled = cast("dict[str, Any]", tinfoil_3(snp, now=NOW))
+    doubled["collateral"] *= 2
+    assert bench.code("tinfoil", doubled) == "malformed"
 
 
 def test_keys_and_collateral_of_unknown_forms_are_passed_over(

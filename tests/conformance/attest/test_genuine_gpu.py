@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -116,7 +117,8 @@ def test_under_another_root_it_is_refused(shared_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["drivers", "vbioses", "golden"])
 def test_what_is_not_listed_is_refused(shared_dir: Path, name: str) -> None:
-    expectations = replace(RULES.expectations, **{name: frozenset({"another"})})
+    other: dict[str, Any] = {name: frozenset({"another"})}
+    expectations = replace(RULES.expectations, **other)
     rules = replace(RULES, expectations=expectations)
     assert _refused(_sample(shared_dir), rules) is RefusalCode.MEASUREMENT_NOT_ALLOWED
 

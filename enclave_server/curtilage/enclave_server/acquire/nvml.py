@@ -133,7 +133,7 @@ def nvml_provider() -> NvmlProvider:
     Raises:
         ImportError: the extra ``gpu`` is not installed.
     """
-    import pynvml  # noqa: PLC0415 # pyright: ignore[reportMissingImports] - an extra
+    import pynvml  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs]
 
     library: Any = pynvml
 
