@@ -1,4 +1,4 @@
-"""The custody list: machines that somebody answers for, signed, and with an end.
+"""The custody list: machines in a custodian's care, signed, with an end.
 
 A signed note (c2sp.org/signed-note) whose lines are ``curtilage/custody/v1``, then
 ``until`` and Unix seconds, then each machine once, in order: a chip id (SEV-SNP) or a
@@ -45,7 +45,7 @@ def parse_custody(text: str, key: NoteKey) -> CustodyExpectations:
         RefusedError: ``malformed``, ``too_large``, ``unsigned`` or ``bad_signature``.
     """
     note = parse_note(text)
-    # Before a line is read: what nobody signed names nobody's machines.
+    # Before a line is read: an unsigned list says nothing about any machine.
     require_signed(note, key)
     header, *lines = note.body[:-1].split("\n")
     if header != HEADER or not lines or not lines[0].startswith(_UNTIL):

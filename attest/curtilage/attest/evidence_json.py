@@ -122,7 +122,7 @@ def encode_bundle(bundle: EvidenceBundle) -> bytes:
         "sandbox": bundle.sandbox,
     }
     keys = _SANDBOX_KEYS[bundle.v]
-    # Left out, it would be bound and not shown: a bundle that nobody accepts.
+    # Left out, it would be bound and not shown: a bundle that every client refuses.
     if any(value for key, value in octets.items() if key not in keys):
         raise ValueError(f"version {bundle.v} has no member for this sandbox")
     cpu = cpu_object(bundle.cpu)

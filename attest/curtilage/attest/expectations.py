@@ -293,7 +293,7 @@ class PlatformExpectations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustodyExpectations:
-    """A list of machines that somebody answers for; its signature was verified.
+    """A list of machines in custody; its signature was verified.
 
     Attributes:
         machines: as ``CpuClaims.platform`` names them; a Nitro instance's name covers

@@ -258,7 +258,7 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
         # a statement nothing shows that one was loaded.
         Claim.NO_WRITE: sandbox is not None
         and manifest.sandbox in setting.expectations.sandbox,
-        # Somebody answers for the machine; what evidence does not show, people may.
+        # A custodian's word: evidence does not show who can reach the machine.
         Claim.CUSTODY: _in_custody(findings, setting),
         Claim.ISOLATION: sandbox is not None and sandbox.isolation is Isolation.PROCESS,
         Claim.EPHEMERALITY: sandbox is not None

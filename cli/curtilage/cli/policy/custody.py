@@ -1,4 +1,4 @@
-"""``curtilage policy custody``: sign a list of machines that somebody answers for."""
+"""``curtilage policy custody``: sign a list of machines in custody."""
 
 from datetime import UTC, datetime
 from pathlib import Path

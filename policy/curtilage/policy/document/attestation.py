@@ -270,7 +270,7 @@ class Freshness(Section):
 
 
 class Custody(Section):
-    """A signed list of machines that somebody answers for."""
+    """A signed list of machines in custody, and who signed it."""
 
     file: FileName
     name: KeyName
