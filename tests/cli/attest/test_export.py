@@ -159,6 +159,19 @@ def test_a_list_of_names_stays_at_home(
     assert judge(value, "--as-made")[0] is None
     value["policy"]["files"][0]["content"] = base64.b64encode(b"Nobody\n").decode()
     assert judge(value, "--as-made")[0] == "policy_invalid"
+    # Also where the reader's own policy applies: the file contradicts itself.
+    mine = ("--at", AT, "--policy", str(folder / "policy.yaml"))
+    assert judge(value, *mine)[0] == "policy_invalid"
+
+
+def test_a_digest_of_another_policy_is_refused(
+    export: Export, judge: Judge, folder: Path
+) -> None:
+    value = export()
+    mine = ("--at", AT, "--policy", str(folder / "policy.yaml"))
+    assert judge(value, *mine)[0] is None
+    policy = value["policy"] | {"text": value["policy"]["text"] + " "}
+    assert judge(value | {"policy": policy}, *mine)[0] == "policy_invalid"
 
 
 def without(value: dict[str, Any], name: str) -> dict[str, Any]:
