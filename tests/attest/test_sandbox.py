@@ -36,7 +36,7 @@ VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "sandbox-v1"
 
 
 def test_vectors_are_what_the_script_makes() -> None:
-    made = runpy.run_path(str(VECTORS / "make.py"))["make"]()
+    made = runpy.run_path(str(VECTORS / "make_sandbox.py"))["make"]()
     assert json.loads((VECTORS / "vectors.json").read_text()) == made
 
 
