@@ -146,7 +146,7 @@ def greedy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_2_where_memory_is_short_the_context_is_smaller(greedy: Path) -> None:
     seen = await starved(greedy, "--spare-mib", "400")
-    assert seen["context_tokens"] == 2048
+    assert seen["context_tokens"] == 1024
     for kind in ("A", "B", "C"):
         assert seen[kind] == {"route": "local", "fallback": None}
 

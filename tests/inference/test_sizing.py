@@ -66,6 +66,8 @@ ONE, TWO = contexts_at_once(1), contexts_at_once(2)
         # For one at a time it may be larger again.
         (room(USUAL, TWO) - 1, (2 * USUAL, 1)),
         (room(LEAST, ONE), (LEAST, 1)),
+        # No room for copies.
+        (room(LEAST, 1), (LEAST, 1)),
     ],
 )
 def test_a_context_is_as_large_as_model_and_memory_allow(
@@ -85,14 +87,14 @@ def test_a_model_is_not_given_more_than_it_was_trained_for() -> None:
 
 def test_without_memory_for_the_least_there_is_none() -> None:
     with pytest.raises(EngineMemoryError) as error:
-        plan(room(LEAST, ONE) - 1)
-    assert error.value.need_bytes == room(LEAST, ONE)
-    assert error.value.memory_bytes == room(LEAST, ONE) - 1
+        plan(room(LEAST, 1) - 1)
+    assert error.value.need_bytes == room(LEAST, 1)
+    assert error.value.memory_bytes == room(LEAST, 1) - 1
 
 
 @pytest.mark.parametrize(
     ("memory_bytes", "expected"),
-    [(None, 2), (room(9000, TWO), 2), (room(9000, TWO) - 1, 1), (room(9000, ONE), 1)],
+    [(None, 2), (room(9000, TWO), 2), (room(9000, TWO) - 1, 1), (room(9000, 1), 1)],
 )
 def test_a_requested_context_is_not_reduced(
     memory_bytes: int | None, expected: int
@@ -106,7 +108,7 @@ def test_a_requested_context_is_not_reduced(
     ("tokens", "memory_bytes", "words"),
     [
         (SHAPE.trained_context + 1, None, "more than the 131072"),
-        (9000, room(9000, ONE) - 1, f"needs {room(9000, ONE) >> 20} MiB"),
+        (9000, room(9000, 1) - 1, f"needs {room(9000, 1) >> 20} MiB"),
     ],
 )
 def test_a_requested_context_that_is_not_possible_is_refused(

@@ -63,7 +63,6 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.protocol import ToolCall as EngineCall
 from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
-from curtilage.inference.sizing import contexts_at_once
 from support.byte_model import make_adapter, make_byte_model, sha256_of
 from support.engine_processes import engines
 
@@ -488,7 +487,7 @@ async def test_a_default_context_shrinks_with_memory(
     size_bytes = len(await asyncio.to_thread(byte_model.read_bytes))
     shape = read_shape(byte_model)
     assert shape is not None
-    room = shape.memory_bytes(size_bytes, 1500, contexts=contexts_at_once(1))
+    room = shape.memory_bytes(size_bytes, 1500)
     monkeypatch.setattr(local, "available_memory", lambda: room)
     model = LocalModel.open(
         str(byte_model),
