@@ -202,5 +202,5 @@ def _require(room: _Room, tokens: int) -> None:
     if memory_bytes is not None and not room.holds_one(tokens):
         raise ContextSizeError(
             f"a context of {tokens} tokens needs {room.least_need(tokens) >> 20} MiB "
-            f"of memory with the local model, and {memory_bytes >> 20} MiB are available"
+            f"of memory with the local model; {memory_bytes >> 20} MiB are available"
         )
