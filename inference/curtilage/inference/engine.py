@@ -7,8 +7,8 @@ others. The queue is bounded. Every error in the owner thread reaches all caller
 wait for it.
 
 What an answer leaves is erased before its end is reported: with the whole context once
-no other runs, else its sequence alone. Then the library's own buffers may still hold
-its last tokens, for ``RENEW_S`` at most.
+no other runs, else its sequence, and the library's copies of the tokens read last. Then
+the library's threads may still hold numbers computed from it, for ``RENEW_S`` at most.
 """
 
 import asyncio
@@ -74,8 +74,8 @@ is not saved is read again. So much memory is planned for (``contexts_at_once``)
 PAUSE_S: Final = 0.35
 """How long the others may wait for a piece of a new prompt, in processor time."""
 RENEW_S: Final = 10.0
-"""How long the library's own buffers may hold something of an answer that has ended
-while others continue; then the context is replaced under them."""
+"""How long buffers of the library's threads may hold numbers of an answer that has
+ended while others continue; then the context is replaced under them."""
 
 Deliver = Callable[[Event | InferenceError], bool]
 
@@ -669,8 +669,11 @@ class LlamaCppEngine:
             context.clear()
             self._stale_since = None
         else:
+            read = [sequence for sequence in left if context.used(sequence)]
             for sequence in left:
                 context.erase(sequence)
+            if read:
+                context.flush(read[-1])
                 self._stale_since = self._stale_since or time.monotonic()
         with self._changed:
             for sequence in left:

@@ -394,8 +394,8 @@ class Called:
 class Done:
     """The answer ended and its traces in the engine were overwritten.
 
-    While others are answered, the library may still hold a few of its last tokens in
-    buffers of its own; they are freed with the context (``Context.renew``).
+    While others are answered, the library's threads may still hold numbers that were
+    computed from it; they are freed with the context (``Context.renew``).
 
     Attributes:
         usage: counts.

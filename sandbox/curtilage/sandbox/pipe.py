@@ -63,6 +63,8 @@ class FrameReader:
                 break
             values.append(_decoded(self._data[start:end]))
             begin, start = end, end + _HEADER.size
+        # Deleted alone, what was read would stay in the same memory before the rest.
+        self._data[:begin] = bytes(begin)
         del self._data[:begin]
         return values
 
@@ -86,7 +88,10 @@ def _length(header: bytearray, max_bytes: int) -> int:
 
 
 def _decoded(body: bytearray) -> object:
-    value: object = json.loads(body)
+    try:
+        value: object = json.loads(body)
+    finally:
+        body[:] = bytes(len(body))
     if value is None:
         raise ValueError("a frame is empty")
     return value
