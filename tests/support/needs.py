@@ -281,6 +281,12 @@ PROCESS: Final[Table] = {
     "relay/test_telemetry.py": (),
     "relay/test_tls.py": (),
     "relay/test_upstream.py": (),
+    "sandbox/test_memory.py": (
+        "test_a_computing_process_is_closed_to_others_of_its_account",
+        "test_ignored_settings_are_not_in_force",
+        "test_memory_is_locked_where_no_limit_prevents_it",
+        "test_the_allocator_is_looked_at",
+    ),
     "sandbox/test_wall.py": (),
     "test_compose.py": (
         "test_compose_accepts_the_file",

@@ -1,6 +1,6 @@
 """The system calls that build a sandbox: one function each, without decisions.
 
-The only module that loads ``ctypes``. Every function raises OSError if the kernel
+The only module that loads ``ctypes``, but for ``memory``. Every function raises OSError if the kernel
 refuses, and AttributeError if the system is not Linux.
 """
 

@@ -15,7 +15,7 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import Final, cast
 
-from curtilage.sandbox import folders, kernel, seccomp
+from curtilage.sandbox import folders, kernel, memory, seccomp
 
 # linux/landlock.h: LANDLOCK_ACCESS_FS_*, each by its bit position.
 _RIGHTS: Final = (
@@ -114,6 +114,16 @@ def compute_only(reads: Sequence[Path] = (), *, devices: Sequence[Path] = ()) ->
     """
     with_devices = False
 
+    def make_only_these_calls() -> None:
+        # Between the folders, for which it writes to files below /proc, and the filter,
+        # which refuses this.
+        memory.forbid_tracing()
+        _filter(
+            lambda machine: seccomp.compute_only(
+                machine, os.getpid(), devices=with_devices
+            )
+        )
+
     def write_only_devices() -> None:
         nonlocal with_devices
         _write_only(devices)
@@ -126,11 +136,7 @@ def compute_only(reads: Sequence[Path] = (), *, devices: Sequence[Path] = ()) ->
             Layer.NAMESPACE: lambda: _leave_the_network(user_namespace=True),
             Layer.FOLDERS: lambda: _leave_other_folders((*reads, *devices), *owner),
             Layer.LANDLOCK: write_only_devices,
-            Layer.SECCOMP: lambda: _filter(
-                lambda machine: seccomp.compute_only(
-                    machine, os.getpid(), devices=with_devices
-                )
-            ),
+            Layer.SECCOMP: make_only_these_calls,
         }
     )
 
