@@ -16,6 +16,7 @@ from curtilage.inference.json_grammar import JsonRules
 from curtilage.inference.json_text import read_json
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.schema import add_object_schema, add_schema
+from curtilage.inference.settings import Isolation
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 
@@ -426,8 +427,11 @@ class EngineInfo:
         context_tokens: prompt and answer together.
         threads: threads of one decode.
         sequences: requests that are answered at the same time.
-        ephemerality: the claim about erasure; ``none``: overwritten after each
-            request, but nothing was proven.
+        isolation: what separates requests.
+        ephemerality: what becomes of a request's memory in the engine's process:
+            ``overwritten`` if freed memory is, too; ``process``: it ends with the one
+            that answered; ``none``: nothing is promised.
+        paging: why that memory is not swapped; or that it may be.
         prefix_reuse: always ``off``: nothing of one request serves another.
         adapter_sha256: digest of its LoRA adapter, hex; empty: there is none.
             Measurements of a model are valid only with the same adapter.
@@ -440,7 +444,9 @@ class EngineInfo:
     context_tokens: int
     threads: int
     sequences: int = 1
-    ephemerality: Literal["none"] = "none"
+    isolation: Isolation = "shared"
+    ephemerality: Literal["none", "overwritten", "process"] = "none"
+    paging: Literal["possible", "locked", "no_swap"] = "possible"
     prefix_reuse: Literal["off"] = "off"
     adapter_sha256: str = ""
 

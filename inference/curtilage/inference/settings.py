@@ -14,9 +14,13 @@ KVType: TypeAlias = Literal["f16", "q8_0", "q4_0"]
 32 numbers with 8 or 4 bits each and a factor."""
 FlashAttention: TypeAlias = Literal["auto", "on", "off"]
 """Whether attention is computed in pieces; ``auto``: where the library can."""
+Isolation: TypeAlias = Literal["shared", "process"]
+"""What separates requests: each has a sequence of one process's context, or a process
+of its own, which shares the weights."""
 
 KV_TYPES: Final[tuple[KVType, ...]] = ("f16", "q8_0", "q4_0")
 FLASH_ATTENTION: Final[tuple[FlashAttention, ...]] = ("auto", "on", "off")
+ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "process")
 MAX_GPU_LAYERS: Final = 1000
 """More than any model has, so it means all of them."""
 

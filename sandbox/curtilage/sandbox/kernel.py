@@ -1,7 +1,7 @@
 """The system calls that build a sandbox: one function each, without decisions.
 
-The only module that loads ``ctypes``, but for ``memory``. Every function raises OSError if the kernel
-refuses, and AttributeError if the system is not Linux.
+Only this module and ``memory`` load ``ctypes``. Every function raises OSError if the
+kernel refuses, and AttributeError if the system is not Linux.
 """
 
 import ctypes  # noqa: TID251 - a door

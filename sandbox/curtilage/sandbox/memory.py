@@ -95,7 +95,7 @@ def _is_overwritten(block: bytes) -> bool:
 def keep_from_disk(proc: Path = Path("/proc")) -> Paging:
     """Keep this process's memory from being swapped, now and later; return why it is.
 
-    A child that it forks must lock its own memory.
+    A process that it forks must ``lock`` its own memory.
 
     Args:
         proc: the kernel's files.
@@ -109,13 +109,19 @@ def keep_from_disk(proc: Path = Path("/proc")) -> Paging:
     # With a limit, later allocations would fail.
     if _is_unlimited(proc):
         with suppress(OSError):
-            _checked(
-                ctypes.CDLL(None, use_errno=True).mlockall(
-                    _MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT
-                )
-            )
+            lock()
             return Paging.LOCKED
     return Paging.NO_SWAP if _has_no_swap(proc) else Paging.POSSIBLE
+
+
+def lock() -> None:
+    """Lock this process's memory, now and later, as it is used (mlockall(2)).
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT))
 
 
 def forbid_tracing() -> None:

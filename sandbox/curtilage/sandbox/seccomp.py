@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from curtilage.sandbox.syscalls import HARMLESS, WAYS_OUT, numbers
+from curtilage.sandbox.syscalls import FORKING, HARMLESS, WAYS_OUT, numbers
 
 # linux/bpf_common.h, linux/seccomp.h, linux/audit.h
 _LOAD: Final = 0x20
@@ -80,6 +80,14 @@ THREADS: Final = {
 }
 """New threads, but no new processes."""
 
+# linux/sched.h: CLONE_NEW*, CLONE_PTRACE, _VFORK, _PARENT, _UNTRACED.
+_NOT_FORKED: Final = 0x7E020000 | 0x2000 | 0x4000 | 0x8000 | 0x800000
+
+FORKS: Final = {
+    "clone": Only(argument=0, test=_ANY_BIT, values=(_NOT_FORKED,), allowed=False)
+}
+"""New threads and forked processes; none in a namespace of its own."""
+
 TERMINALS: Final = {
     "ioctl": Only(argument=1, test=_EQUAL, values=(_TIOCSTI, _TIOCLINUX), allowed=False)
 }
@@ -145,6 +153,15 @@ NO_NAMES: Final = {
 """It queries itself, and changes nothing that other programs can see."""
 
 
+_NO_NEW_PRIVILEGES: Final = 38
+
+FURTHER: Final = {
+    name: replace(only, values=(*only.values, _NO_NEW_PRIVILEGES))
+    for name, only in NO_NAMES.items()
+}
+"""``NO_NAMES``, and what precedes a further filter."""
+
+
 def own_process(pid: int) -> dict[str, Only]:
     """Return conditions that restrict signals, limits and priorities to this process.
 
@@ -180,7 +197,9 @@ _REACH: Final = frozenset(
 )
 
 
-def compute_only(machine: str, pid: int, *, devices: bool = False) -> bytes:
+def compute_only(
+    machine: str, pid: int, *, devices: bool = False, forks: bool = False
+) -> bytes:
     """Return the program for a process that reads files, computes and answers.
 
     An allow-list: calls that are in no list here, or in no kernel yet, are refused.
@@ -190,11 +209,16 @@ def compute_only(machine: str, pid: int, *, devices: bool = False) -> bytes:
         pid: the process's own id, the only one that it may signal and limit.
         devices: whether it drives GPUs. Then Landlock must refuse to write other files:
             this program does not.
+        forks: whether it may fork, and put what it forked under a further filter.
     """
     own = own_process(pid)
     only = OPENS | THREADS | HARMLESS_CONTROLS | DESCRIPTORS | NO_NAMES | own
+    allowed = HARMLESS
     if devices:
         only |= DEVICE_OPENS | DEVICE_CONTROLS
+    if forks:
+        only |= FORKS | FURTHER
+        allowed += FORKING
     # Calls newer than the list return the error of a kernel that lacks them: libraries
     # then use the older call, which is in the list.
     refusal = (
@@ -202,7 +226,7 @@ def compute_only(machine: str, pid: int, *, devices: bool = False) -> bytes:
         _step(_RETURN, _ERROR | errno.ENOSYS),
         _step(_RETURN, _ERROR | errno.EPERM),
     )
-    return _program(machine, allowed=HARMLESS, only=only, otherwise=b"".join(refusal))
+    return _program(machine, allowed=allowed, only=only, otherwise=b"".join(refusal))
 
 
 def no_network(machine: str) -> bytes:

@@ -104,13 +104,16 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(text for text in each if isinstance(text, str))
 
 
-def compute_only(reads: Sequence[Path] = (), *, devices: Sequence[Path] = ()) -> Wall:
+def compute_only(
+    reads: Sequence[Path] = (), *, devices: Sequence[Path] = (), forks: bool = False
+) -> Wall:
     """Restrict this process to reading files, computing and answering over open pipes.
 
     Args:
         reads: folders that remain visible, besides those of Python and its libraries.
         devices: GPUs that it may also write to and control, if Landlock works. Without
             it nothing else would refuse to write other files.
+        forks: whether it may fork; then ``fork_no_more`` is for what it forked.
     """
     with_devices = False
 
@@ -120,7 +123,7 @@ def compute_only(reads: Sequence[Path] = (), *, devices: Sequence[Path] = ()) ->
         memory.forbid_tracing()
         _filter(
             lambda machine: seccomp.compute_only(
-                machine, os.getpid(), devices=with_devices
+                machine, os.getpid(), devices=with_devices, forks=forks
             )
         )
 
@@ -137,6 +140,17 @@ def compute_only(reads: Sequence[Path] = (), *, devices: Sequence[Path] = ()) ->
             Layer.FOLDERS: lambda: _leave_other_folders((*reads, *devices), *owner),
             Layer.LANDLOCK: write_only_devices,
             Layer.SECCOMP: make_only_these_calls,
+        }
+    )
+
+
+def fork_no_more() -> Wall:
+    """Restrict a forked process, which may do what its parent may, to computing."""
+    return _build(
+        {
+            Layer.SECCOMP: lambda: _filter(
+                lambda machine: seccomp.compute_only(machine, os.getpid())
+            )
         }
     )
 

@@ -7,7 +7,8 @@ its devices remain usable. Then it loads the files, which
 its parent hashes meanwhile, and reports the model and the layers of its wall, or why it
 cannot. From then on
 it answers requests, as many at a time as the engine has sequences, until its parent
-closes the pipe. What is printed is discarded.
+closes the pipe. What is printed is discarded. If the plan says so, each is answered by
+a process of its own, which this one forks (``forked``).
 """
 
 import os
@@ -15,8 +16,9 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, TYPE_CHECKING, Final, Literal, cast
 
 from curtilage.inference.errors import (
     EngineFailedError,
@@ -25,6 +27,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import LentModel
 from curtilage.inference.process.codec import (
+    EXIT_FAILED,
     LOADED,
     STEPS,
     TURN_S,
@@ -34,7 +37,13 @@ from curtilage.inference.process.codec import (
     from_value,
     to_value,
 )
-from curtilage.inference.protocol import CancelToken, Done, Event, GenerateRequest
+from curtilage.inference.protocol import (
+    CancelToken,
+    Done,
+    EngineInfo,
+    Event,
+    GenerateRequest,
+)
 from curtilage.inference.structured import demands, form_of
 from curtilage.sandbox.child import (
     forbid_core_dumps,
@@ -42,16 +51,27 @@ from curtilage.sandbox.child import (
     take_streams,
 )
 from curtilage.sandbox.folders import gpus
+from curtilage.sandbox.memory import Paging, keep_from_disk, overwrites_freed
 from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
-from curtilage.sandbox.wall import compute_only
+from curtilage.sandbox.wall import Layer, Wall, compute_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from curtilage.inference.engine import LlamaCppEngine
 
-EXIT_FAILED: Final = 3
+    Prepared = tuple[EngineInfo, Callable[[], None]]
+
 _PULSE_S: Final = 1.0
+_OVERWRITTEN: Final[dict[bool, Literal["none", "overwritten"]]] = {
+    False: "none",
+    True: "overwritten",
+}
+_PAGING: Final[dict[Paging, Literal["possible", "locked", "no_swap"]]] = {
+    Paging.POSSIBLE: "possible",
+    Paging.LOCKED: "locked",
+    Paging.NO_SWAP: "no_swap",
+}
 
 
 def main() -> int:
@@ -59,46 +79,95 @@ def main() -> int:
     requests, replies = take_streams()
     forbid_core_dumps()
     plan = from_value(Plan, read_frame(requests))
+    paging = keep_from_disk()
+    forks = plan.isolation == "process"
     # Before any library is loaded: it may start threads, and the layers that confine
     # only the calling thread do not apply to threads that already run.
     devices, of_drivers = gpus() if plan.settings.gpu_layers else ((), ())
     files = [Path(each) for each in (plan.model, plan.adapter) if each]
-    wall = compute_only([*files, *of_drivers], devices=devices)
+    wall = compute_only([*files, *of_drivers], devices=devices, forks=forks)
     # Then Python's own hook: it works even if the kernel has no sandbox.
-    refuse_network_and_files()
+    refuse_network_and_files(forks=forks)
+    prepare = _keeper if forks else _server
     try:
-        engine = _loaded(plan)
-        info = engine.begin().result()
+        info, serve = prepare(plan, wall, paging, requests, replies)
     except InferenceError as problem:
         write_frame(replies, encode_frame(error_to_value(problem, loading=True)))
         return 1
+    info = replace(
+        info,
+        model_id=plan.model_id,
+        isolation=plan.isolation,
+        ephemerality="process" if forks else _OVERWRITTEN[overwrites_freed()],
+        paging=_PAGING[paging],
+    )
     ready = {LOADED: to_value(info), WALL: wall.to_fields()}
     write_frame(replies, encode_frame(ready))
-    server = Server(engine, replies)
-    threading.Thread(target=_end_with, args=(engine,), daemon=True).start()
-    while server.take(requests):
-        pass
+    serve()
     # The parent has closed the pipe, or is gone. Whatever the engine does now, nobody
     # waits for it; the kernel clears the memory before it gives it to another process.
     os._exit(0)
 
 
-def _loaded(plan: Plan) -> "LlamaCppEngine":
+def _server(
+    plan: Plan, _wall: Wall, _paging: Paging, requests: IO[bytes], replies: IO[bytes]
+) -> "Prepared":
+    """Load the engine, which answers all requests in this process."""
     try:
         # Only behind the wall: this import loads all libraries.
         from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
     except ImportError as missing:
         raise EngineMissingError(missing.name or str(missing)) from None
+    model, adapter = _files(plan)
+    engine = LlamaCppEngine(
+        model, model_id=plan.model_id, adapter=adapter, settings=plan.settings
+    )
+    info = engine.begin().result()
+
+    def serve() -> None:
+        server = Server(engine, replies)
+        threading.Thread(target=_end_with, args=(engine,), daemon=True).start()
+        while server.take(requests):
+            pass
+
+    return info, serve
+
+
+def _keeper(
+    plan: Plan, wall: Wall, paging: Paging, requests: IO[bytes], replies: IO[bytes]
+) -> "Prepared":
+    """Load the weights, for processes that answer one request each."""
+    if plan.settings.gpu_layers:
+        # Their drivers do not survive a fork.
+        raise EngineFailedError("a process for each request computes no layer on a GPU")
+    # A fork ends all threads but one. Read when numpy is loaded, which starts some.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        from curtilage.inference.engine import load  # noqa: PLC0415 - see above
+        from curtilage.inference.process.forked import (  # noqa: PLC0415
+            Keeper,
+            Replies,
+            Shared,
+        )
+    except ImportError as missing:
+        raise EngineMissingError(missing.name or str(missing)) from None
+    shared = Shared(
+        weights=load(*_files(plan)),
+        settings=plan.settings,
+        locked=paging is Paging.LOCKED,
+        filtered=Layer.SECCOMP in wall.standing,
+    )
+    keeper = Keeper(shared, requests, Replies(replies))
+    return keeper.describe(), keeper.serve
+
+
+def _files(plan: Plan) -> tuple[LentModel, LentModel | None]:
+    """Return the model's file and the adapter's."""
     model, *adapter = (
         LentModel(path, sha256, lent)
         for (path, sha256), lent in zip(plan.files, plan.lent, strict=True)
     )
-    return LlamaCppEngine(
-        model,
-        model_id=plan.model_id,
-        adapter=adapter[0] if adapter else None,
-        settings=plan.settings,
-    )
+    return model, adapter[0] if adapter else None
 
 
 def _end_with(engine: "LlamaCppEngine") -> None:

@@ -38,7 +38,7 @@ from curtilage.inference.errors import (
     SchemaError,
     TemplateError,
 )
-from curtilage.inference.settings import EngineSettings
+from curtilage.inference.settings import EngineSettings, Isolation
 
 CLASS: Final = ""
 """The key of a value's class; no field has this name."""
@@ -48,6 +48,8 @@ LOADED: Final = "loaded"
 WALL: Final = "wall"
 STEPS: Final = "steps"
 TURN_S: Final = "turn_s"
+EXIT_FAILED: Final = 3
+"""Of a process that gives up."""
 
 _T = TypeVar("_T")
 
@@ -63,6 +65,7 @@ class Plan:
         adapter: path of a LoRA adapter; empty: none.
         adapter_sha256: the adapter's digest, hex.
         settings: the engine's limits.
+        isolation: what separates requests.
         lent: the parent's descriptors of the files, which it hashes; of one process.
     """
 
@@ -72,6 +75,7 @@ class Plan:
     adapter: str = ""
     adapter_sha256: str = ""
     settings: EngineSettings
+    isolation: Isolation = "shared"
     lent: tuple[int, ...] = ()
 
     @property

@@ -1,0 +1,487 @@
+"""A process for each request: they share the weights, and nothing else.
+
+The *keeper* loads the model, and never computes with it: threads of the library would
+not survive a fork. For each request it forks a *worker*, which confines itself further,
+reads the request from the pipe, answers it with a context of its own, and ends. With it
+ends all memory that held the request. The keeper reads only how long a frame is, and
+numbers of requests.
+
+Workers that have read their requests wait in order until they may compute, as many at a
+time as the engine has sequences. They write into one pipe by turns. A worker that ends
+early ends its own request only.
+"""
+
+import math
+import os
+import select
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import IO, Final, cast
+
+from curtilage.inference.batch import PREFILL_CHUNK, Piece
+from curtilage.inference.decoding import Answer, Loaded, build_prompt
+from curtilage.inference.engine import Weights, context_of
+from curtilage.inference.errors import (
+    EngineBusyError,
+    EngineFailedError,
+    EngineMemoryError,
+    InferenceError,
+)
+from curtilage.inference.native import Row
+from curtilage.inference.process.codec import (
+    EXIT_FAILED,
+    STEPS,
+    TURN_S,
+    error_to_value,
+    from_value,
+    to_value,
+)
+from curtilage.inference.protocol import (
+    CancelToken,
+    Done,
+    EngineInfo,
+    Event,
+    GenerateRequest,
+    Started,
+    Usage,
+)
+from curtilage.inference.settings import (
+    EngineSettings,
+    available_cpus,
+    lower_priority,
+)
+from curtilage.inference.structured import AnswerForm, form_of
+from curtilage.sandbox.child import refuse_network_and_files
+from curtilage.sandbox.memory import lock
+from curtilage.sandbox.pipe import encode_frame, read_body, read_length, write_frame
+from curtilage.sandbox.wall import fork_no_more
+
+CANCEL_BYTES: Final = 24
+"""A frame that is not longer has the number of a request, which is to be stopped."""
+_GO: Final = b"g"
+_CANCEL: Final = b"c"
+_STATUS: Final = struct.Struct(">q")
+"""From a worker: its request's number once it is read, or one of the following."""
+_PROGRESS: Final = -1
+_ENDED: Final = -2
+_NO_MEMORY: Final = -3
+_PULSE_S: Final = 1.0
+_IDLE: Final = 0.01
+_BUSY_S: Final = 600.0
+"""How long a worker counts as computing without a step, for each of its threads."""
+_PATIENCE_S: Final = 10.0
+"""How long another's frame may take that is being written."""
+_NEVER_RAN: Final = Done(
+    usage=Usage(prompt_tokens=0, completion_tokens=0), finish="cancelled"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all workers have in common.
+
+    Attributes:
+        weights: loaded by the thread that forks.
+        settings: the engine's limits.
+        locked: whether memory must be locked.
+        filtered: whether a filter of system calls must be in force.
+    """
+
+    weights: Weights
+    settings: EngineSettings
+    locked: bool
+    filtered: bool
+
+    def confine(self) -> None:
+        """Confine a worker further than its keeper.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        lower_priority(self.settings.niceness)
+        # A fork does not inherit it.
+        if self.locked:
+            lock()
+        if self.filtered and not fork_no_more().standing:
+            raise OSError("a worker has no filter of its own")
+        refuse_network_and_files()
+
+
+class Replies:
+    """The pipe to the parent, which several processes write frames into by turns.
+
+    Args:
+        stream: without a buffer.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        # Whoever has read the byte may write. Locks of files are seen by all accounts.
+        self._turn, self._next = os.pipe()
+        os.set_blocking(self._turn, False)
+        os.write(self._next, b"x")
+
+    def say(self, value: object, *, patience_s: float | None = None) -> bool:
+        """Write a value; False: another process did not end its turn in time.
+
+        Raises:
+            OSError: the parent is gone.
+        """
+        frame = encode_frame(value)
+        ends = math.inf if patience_s is None else time.monotonic() + patience_s
+        while True:
+            left_s = None if ends == math.inf else max(0.0, ends - time.monotonic())
+            if not select.select([self._turn], [], [], left_s)[0]:
+                return False
+            with suppress(BlockingIOError):  # another one was faster
+                os.read(self._turn, 1)
+                break
+        try:
+            write_frame(self._stream, frame)
+        finally:
+            os.write(self._next, b"x")
+        return True
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Worker:
+    """A worker, as its keeper knows it.
+
+    Attributes:
+        pid: its id.
+        control: written to.
+        status: read from.
+        number: of its request; None: it has not read it yet.
+        began: when it was let compute; None: it waits.
+        ended: whether it has reported an end.
+    """
+
+    pid: int
+    control: int
+    status: int
+    number: int | None = None
+    began: float | None = None
+    ended: bool = False
+
+
+class Keeper:
+    """Forks a worker for each request.
+
+    Args:
+        shared: see there.
+        requests: the pipe from the parent, without a buffer.
+        replies: the pipe to it.
+    """
+
+    def __init__(self, shared: Shared, requests: IO[bytes], replies: Replies) -> None:
+        self._shared = shared
+        self._requests = requests
+        self._replies = replies
+        self._workers: dict[int, _Worker] = {}
+        self._is_read = True
+        self._steps = 0
+        self._turn_s = 0.0
+
+    def describe(self) -> EngineInfo:
+        """Return the model and the size of a context, which a worker makes and uses.
+
+        Raises:
+            EngineFailedError: a worker cannot compute.
+            EngineMemoryError: there is too little memory for a context.
+        """
+        settings = self._shared.settings
+        status, theirs = os.pipe()
+        pid = _fork()
+        if pid == 0:
+            try:
+                self._shared.confine()
+                os.write(theirs, _STATUS.pack(_rehearsed(self._shared)))
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        data = os.read(status, _STATUS.size)
+        os.close(status)
+        os.waitpid(pid, 0)
+        size = _STATUS.unpack(data)[0] if data else 0
+        if size == _NO_MEMORY:
+            raise EngineMemoryError(settings.context_tokens)
+        if size <= 0:
+            raise EngineFailedError("a process for one request cannot compute")
+        return replace(
+            self._shared.weights.info,
+            context_tokens=size,
+            threads=settings.threads or available_cpus(),
+            sequences=settings.sequences,
+        )
+
+    def serve(self) -> None:
+        """Answer requests until the parent closes the pipe.
+
+        Raises:
+            EngineFailedError: a worker left one of the pipes in the middle of a frame.
+            OSError: the parent is gone, or no process can be forked.
+            ValueError: a frame is no request.
+        """
+        requests = self._requests.fileno()
+        while True:
+            self._let_compute()
+            # Not while a worker reads the rest of a frame.
+            waits = [*self._workers, *([requests] if self._is_read else [])]
+            for ready in select.select(waits, [], [])[0]:
+                if ready != requests:
+                    self._note(self._workers[ready])
+                elif not self._take():
+                    return
+
+    def _let_compute(self) -> None:
+        """Let those that wait compute, in order, as long as there are places."""
+        workers = [each for each in self._workers.values() if each.number is not None]
+        places = self._shared.settings.sequences
+        places -= sum(each.began is not None for each in workers)
+        for worker in [each for each in workers if each.began is None][
+            : max(0, places)
+        ]:
+            worker.began = time.monotonic()
+            with suppress(BrokenPipeError):  # it has ended
+                os.write(worker.control, _GO)
+
+    def _take(self) -> bool:
+        """Act on the next frame; False: there is none any more."""
+        length = read_length(self._requests)
+        if length is None:
+            return False
+        if length > CANCEL_BYTES:
+            self._fork(length)
+            return True
+        numbers = cast("list[object]", read_body(self._requests, length))
+        for worker in self._workers.values():
+            if [worker.number] == numbers:
+                with suppress(BrokenPipeError):
+                    os.write(worker.control, _CANCEL)
+        return True
+
+    def _fork(self, length: int) -> None:
+        theirs, control = os.pipe()
+        status, said = os.pipe()
+        pid = _fork()
+        if pid == 0:
+            code = EXIT_FAILED
+            try:
+                # The others' ends would be open as long as this one lives.
+                for worker in self._workers.values():
+                    os.close(worker.control)
+                    os.close(worker.status)
+                os.close(control)
+                os.close(status)
+                self._shared.confine()
+                value = read_body(self._requests, length)
+                _Work(self._shared, self._replies, theirs, said).do(value)
+                code = 0
+            finally:
+                # Without a word: what was raised may hold a text.
+                os._exit(code)
+        os.close(theirs)
+        os.close(said)
+        self._is_read = False
+        self._workers[status] = _Worker(pid=pid, control=control, status=status)
+
+    def _note(self, worker: _Worker) -> None:
+        """Take what a worker says of itself."""
+        data = os.read(worker.status, _STATUS.size)
+        if not data:
+            self._bury(worker)
+            return
+        (said,) = _STATUS.unpack(data)
+        if said == _ENDED:
+            worker.ended = True
+        elif said >= 0:
+            worker.number, self._is_read = said, True
+        # If one is writing, that is progress as well.
+        self._steps += 1
+        beat = {STEPS: self._steps, TURN_S: self._turn_s}
+        self._replies.say(beat, patience_s=0.0)
+
+    def _bury(self, worker: _Worker) -> None:
+        """Take notice of a worker's end; report it if it did not."""
+        del self._workers[worker.status]
+        os.close(worker.control)
+        os.close(worker.status)
+        os.waitpid(worker.pid, 0)
+        if worker.began is not None:
+            # Of the last few, so that the estimate follows the current load.
+            self._turn_s += (time.monotonic() - worker.began - self._turn_s) / 4
+        if worker.ended:
+            return
+        problem = error_to_value(EngineFailedError("it ended"), loading=False)
+        if worker.number is None or not self._replies.say(
+            [worker.number, problem], patience_s=_PATIENCE_S
+        ):
+            raise EngineFailedError("a worker ended in the middle of a frame")
+
+
+def _fork() -> int:
+    return os.fork()  # noqa: TID251 - a door
+
+
+def _rehearsed(shared: Shared) -> int:
+    """Return the size of a context that works, or ``_NO_MEMORY``."""
+    try:
+        context = context_of(shared.weights.model, shared.settings)
+    except EngineMemoryError:
+        return _NO_MEMORY
+    context.decode([Row(0, 0, 0, True)])
+    return context.size
+
+
+class _Work:
+    """One request, in its worker.
+
+    Args:
+        shared: see there.
+        replies: the pipe to the parent.
+        control: read from; its end is the keeper's.
+        status: written to.
+    """
+
+    def __init__(
+        self, shared: Shared, replies: Replies, control: int, status: int
+    ) -> None:
+        self._shared = shared
+        self._replies = replies
+        self._control = control
+        self._status = status
+        self._go = threading.Event()
+        self._token = CancelToken()
+        self._steps = 0
+
+    def do(self, value: object) -> None:
+        """Answer a request, and report its end.
+
+        Args:
+            value: of its frame.
+
+        Raises:
+            OSError: the parent is gone.
+            ValueError: it is no request.
+        """
+        number, asked = cast("tuple[int, object]", value)
+        self._tell(number)
+        for work in (self._listen, self._pulse):
+            threading.Thread(target=work, daemon=True).start()
+        end: object
+        try:
+            end = to_value(self._answered(number, asked))
+        except InferenceError as problem:
+            end = error_to_value(problem, loading=False)
+        except Exception:  # noqa: BLE001 - its caller must hear of any failure
+            end = error_to_value(EngineFailedError("it failed"), loading=False)
+        self._replies.say([number, end])
+        self._tell(_ENDED)
+
+    def _answered(self, number: int, asked: object) -> Done:
+        def deliver(event: Event) -> None:
+            self._replies.say([number, to_value(event)])
+
+        request = from_value(GenerateRequest, asked)
+        form = form_of(request)
+        self._go.wait()
+        if self._token.cancelled:
+            return _NEVER_RAN
+        try:
+            context = context_of(self._shared.weights.model, self._shared.settings)
+        except EngineMemoryError:
+            raise EngineBusyError("there is no memory for one more request") from None
+        weights = self._shared.weights
+        return answer(
+            Loaded(model=weights.model, template=weights.template, context=context),
+            request,
+            form,
+            deliver,
+            self._stops,
+        )
+
+    def _stops(self) -> bool:
+        self._steps += 1
+        return self._token.cancelled
+
+    def _listen(self) -> None:
+        """Take the keeper's words; end with it."""
+        while word := os.read(self._control, 1):
+            if word == _CANCEL:
+                self._token.cancel()
+            self._go.set()
+        os._exit(EXIT_FAILED)
+
+    def _pulse(self) -> None:
+        """Report progress: a step, or time spent on computing one."""
+        busy_s = _BUSY_S * (self._shared.settings.threads or available_cpus())
+        steps, since_s, used_s = -1, 0.0, 0.0
+        while True:
+            time.sleep(_PULSE_S)
+            before_s, used_s = used_s, time.process_time()
+            if steps != self._steps:
+                steps, since_s = self._steps, used_s
+            elif used_s - before_s < _IDLE or used_s - since_s > busy_s:
+                continue
+            self._tell(_PROGRESS)
+
+    def _tell(self, word: int) -> None:
+        os.write(self._status, _STATUS.pack(word))
+
+
+def answer(
+    loaded: Loaded,
+    request: GenerateRequest,
+    form: AnswerForm,
+    deliver: Callable[[Event], None],
+    stops: Callable[[], bool],
+) -> Done:
+    """Answer one request in an empty context that is for nothing else; return its end.
+
+    Args:
+        loaded: with that context.
+        request: the request.
+        form: what its schemas demand.
+        deliver: takes each event but the last.
+        stops: called before each step, and often during one; whether to stop.
+
+    Raises:
+        ContextTooLongError: prompt and answer do not fit.
+        EngineBusyError: there is too little memory for so long an answer.
+        NativeError: the library failed.
+        RequestError: no token of the model fulfils the form.
+        TemplateError: the model cannot take these turns.
+    """
+    settings, context = request.settings, loaded.context
+    prompt = build_prompt(
+        loaded,
+        request.messages,
+        settings.max_tokens,
+        tools=form.tools,
+        note=form.note,
+    )
+    written = Answer(loaded.model, prompt, settings, form)
+    deliver(Started(prompt_tokens=len(prompt)))
+    try:
+        context.open(0, tokens=written.size + written.remaining)
+    except EngineMemoryError:
+        raise EngineBusyError("there is no memory for one more request") from None
+    read = 0
+    while written.finish is None and not stops():
+        count = min(written.size - read, PREFILL_CHUNK)
+        is_last = read + count == written.size
+        piece = Piece(ticket=0, sequence=0, start=read, count=count, sampled=is_last)
+        if not context.decode(
+            written.rows(piece), cancelled=stops if count > 1 else None
+        ):
+            break
+        read += count
+        if is_last:
+            for event in written.draw(context, count - 1):
+                deliver(event)
+        context.drop_logits()
+    return written.done(written.finish or "cancelled")
