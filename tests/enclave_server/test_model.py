@@ -292,6 +292,7 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
         kv_type="q8_0",
         flash_attention="on",
         gpu_layers=5,
+        isolation="process",
     )
     await (await open_model(choosing(tmp_path, choice))).close()
     (plan,) = plans
@@ -301,6 +302,7 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
     assert settings.sequences == 3
     assert (settings.kv_type, settings.flash_attention) == ("q8_0", "on")
     assert settings.gpu_layers == 5
+    assert plan.isolation == "process"
 
 
 Said = list[tuple[Reason, str] | None]
@@ -394,6 +396,13 @@ async def test_a_wall_with_gaps_is_said(wall: Wall | None, gaps: str) -> None:
     engine._wall = wall  # pyright: ignore[reportPrivateUsage] - as the process reports it
     assert Model(engine).gaps == gaps
     assert not Model(ScriptedEngine()).gaps
+
+
+async def test_the_engine_says_what_becomes_of_requests() -> None:
+    engine = ScriptedEngine()
+    await engine.start()
+    assert Model(engine).info is engine.info
+    await engine.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from curtilage.sandbox import seccomp
-from curtilage.sandbox.syscalls import HARMLESS, MACHINES, WAYS_OUT, numbers
+from curtilage.sandbox.syscalls import (
+    FORKING,
+    HARMLESS,
+    MACHINES,
+    WAYS_OUT,
+    numbers,
+)
 from support.examples import examples
 
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -39,6 +45,11 @@ def computes(machine: str) -> bytes:
 def drives(machine: str) -> bytes:
     """Return the program of one that drives GPUs."""
     return seccomp.compute_only(machine, PID, devices=True)
+
+
+def forks(machine: str) -> bytes:
+    """Return the program of one that forks others."""
+    return seccomp.compute_only(machine, PID, forks=True)
 
 
 PROGRAMS = (computes, drives, seccomp.no_network, seccomp.local_server)
@@ -124,6 +135,45 @@ def test_files_and_folders_are_opened_for_reading() -> None:
 def test_threads_but_no_processes(make: Callable[[str], bytes]) -> None:
     assert called(make, "clone", CLONE_VM | CLONE_THREAD) == ALLOW
     assert called(make, "clone", CLONE_VM) == ERROR | errno.EPERM
+
+
+SIGCHLD, CHILD_SETTID, CHILD_CLEARTID = 17, 0x1000000, 0x200000
+FORK = CHILD_SETTID | CHILD_CLEARTID | SIGCHLD
+CLONE_NEW = (
+    0x20000,
+    0x2000000,
+    0x4000000,
+    0x8000000,
+    *(1 << at for at in range(28, 31)),
+)
+CLONE_PTRACE, CLONE_VFORK, CLONE_PARENT, CLONE_UNTRACED = (
+    0x2000,
+    0x4000,
+    0x8000,
+    1 << 23,
+)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_one_that_forks_may_do_that_and_restrict_what_it_forked(machine: str) -> None:
+    known = numbers(machine)
+    assert called(forks, "clone", FORK, machine=machine) == ALLOW
+    assert called(forks, "clone", CLONE_VM | CLONE_THREAD, machine=machine) == ALLOW
+    refused = ERROR | errno.EPERM
+    others = (CLONE_PTRACE, CLONE_VFORK, CLONE_PARENT, CLONE_UNTRACED)
+    for flag in (*CLONE_NEW, *others):
+        assert called(forks, "clone", FORK | flag, machine=machine) == refused, flag
+    for name in FORKING:
+        assert called(forks, name, machine=machine) == ALLOW
+        assert called(computes, name, machine=machine) == refused
+    for option in (1, 38):
+        assert called(forks, "prctl", option, machine=machine) == ALLOW
+    for option in set(PR_SETS) - {1, 38}:
+        assert called(forks, "prctl", option, machine=machine) == refused, option
+    # In everything else it is like one that only computes.
+    for name in set(known) - {"clone", "prctl", *FORKING}:
+        here = called(forks, name, machine=machine)
+        assert here == called(computes, name, machine=machine), name
 
 
 @pytest.mark.parametrize("make", PROGRAMS)

@@ -65,6 +65,7 @@ from curtilage.inference.protocol import (
     ChatMessage,
     Done,
     Engine,
+    EngineInfo,
     Event,
     GenerateRequest,
     JsonObject,
@@ -102,6 +103,11 @@ class ServedModel(Protocol):
     @property
     def sha256(self) -> str:
         """The digest of the model file, hex; empty where none is claimed."""
+        ...
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """Our engine, with what becomes of requests in it; None: another program's."""
         ...
 
     @property
@@ -155,6 +161,11 @@ class Model:
     def sha256(self) -> str:
         """The digest of the model file, hex; what the release must list."""
         return self._engine.info.model_sha256
+
+    @property
+    def info(self) -> EngineInfo:
+        """The engine, as its process describes it."""
+        return self._engine.info
 
     @property
     def gaps(self) -> str:
@@ -348,6 +359,7 @@ def _plan(config: EnclaveConfig, sized: Callable[[str], object]) -> Plan:
         sha256=sha256,
         model_id=model_id,
         settings=contexts.settings,
+        isolation=choice.isolation,
     )
 
 

@@ -96,6 +96,10 @@ class PeerModel:
         return ""
 
     @property
+    def info(self) -> None:
+        """None: what becomes of requests there is not known here."""
+
+    @property
     def gaps(self) -> str:
         """Empty: another program runs the engine."""
         return ""

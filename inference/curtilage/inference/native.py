@@ -948,6 +948,8 @@ class Context(_Owned):
         self._own()
         if self._torn or not 0 <= sequence < self._room or self._used[sequence]:
             raise NativeError("llama_decode", ABORTED)
+        # The library has none afterwards.
+        self.drop_logits()
         # There is no control vector. To remove it nevertheless has the library free and
         # allocate those buffers, which no function of it overwrites.
         none = ctypes.POINTER(ctypes.c_float)()

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 # linux/prctl.h, linux/seccomp.h, linux/sched.h, asm-generic/unistd.h
+_PR_SET_PDEATHSIG: Final = 1
+_SIGKILL: Final = 9
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _SECCOMP_FILTER_FLAG_TSYNC: Final = 1
@@ -70,6 +72,13 @@ def _syscall(number: int, *arguments: object) -> int:
 def no_new_privileges() -> None:
     """Let no executed program gain privileges (PR_SET_NO_NEW_PRIVS)."""
     _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))))
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends (PR_SET_PDEATHSIG)."""
+    _checked(
+        _libc().prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0)))
+    )
 
 
 def unshare(flags: int) -> None:

@@ -153,13 +153,13 @@ NO_NAMES: Final = {
 """It queries itself, and changes nothing that other programs can see."""
 
 
-_NO_NEW_PRIVILEGES: Final = 38
+_FORKED: Final = (1, 38)  # PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS
 
 FURTHER: Final = {
-    name: replace(only, values=(*only.values, _NO_NEW_PRIVILEGES))
+    name: replace(only, values=(*only.values, *_FORKED))
     for name, only in NO_NAMES.items()
 }
-"""``NO_NAMES``, and what precedes a further filter."""
+"""``NO_NAMES``, and what a forked process does before it has a further filter."""
 
 
 def own_process(pid: int) -> dict[str, Only]:

@@ -113,15 +113,7 @@ def _server(
     plan: Plan, _wall: Wall, _paging: Paging, requests: IO[bytes], replies: IO[bytes]
 ) -> "Prepared":
     """Load the engine, which answers all requests in this process."""
-    try:
-        # Only behind the wall: this import loads all libraries.
-        from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
-    except ImportError as missing:
-        raise EngineMissingError(missing.name or str(missing)) from None
-    model, adapter = _files(plan)
-    engine = LlamaCppEngine(
-        model, model_id=plan.model_id, adapter=adapter, settings=plan.settings
-    )
+    engine = _loaded(plan)
     info = engine.begin().result()
 
     def serve() -> None:
@@ -131,6 +123,18 @@ def _server(
             pass
 
     return info, serve
+
+
+def _loaded(plan: Plan) -> "LlamaCppEngine":
+    try:
+        # Only behind the wall: this import loads all libraries.
+        from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
+    except ImportError as missing:
+        raise EngineMissingError(missing.name or str(missing)) from None
+    model, adapter = _files(plan)
+    return LlamaCppEngine(
+        model, model_id=plan.model_id, adapter=adapter, settings=plan.settings
+    )
 
 
 def _keeper(

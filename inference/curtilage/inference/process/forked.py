@@ -56,6 +56,7 @@ from curtilage.inference.settings import (
 )
 from curtilage.inference.structured import AnswerForm, form_of
 from curtilage.sandbox.child import refuse_network_and_files
+from curtilage.sandbox.kernel import end_with_parent
 from curtilage.sandbox.memory import lock
 from curtilage.sandbox.pipe import encode_frame, read_body, read_length, write_frame
 from curtilage.sandbox.wall import fork_no_more
@@ -102,6 +103,7 @@ class Shared:
         Raises:
             OSError: the kernel refuses.
         """
+        end_with_parent()
         lower_priority(self.settings.niceness)
         # A fork does not inherit it.
         if self.locked:

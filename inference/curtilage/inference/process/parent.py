@@ -649,6 +649,8 @@ class EngineProcess:
         ):
             # What evidence and certificates name is no longer what would answer.
             raise ValueError("a process loaded another model")
+        if info.isolation != self._plan.isolation:
+            raise ValueError("a process separates requests in another way")
         loading.set_result(info)
 
     def _take_item(self, value: list[object]) -> None:

@@ -1,0 +1,290 @@
+"""A process for each request, for real: what each may do, and how each ends."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from curtilage.inference.errors import (
+    EngineCrashedError,
+    EngineFailedError,
+    EngineHungError,
+)
+from curtilage.inference.process.codec import Plan, to_value
+from curtilage.inference.process.forked import CANCEL_BYTES, Replies
+from curtilage.inference.process.parent import EngineProcess, Watch
+from curtilage.inference.protocol import (
+    ChatMessage,
+    Done,
+    Event,
+    GenerateRequest,
+)
+from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
+from curtilage.sandbox.pipe import FrameReader, encode_frame
+from curtilage.sandbox.wall import Layer
+from support.byte_model import FIRST_BYTE, sha256_of
+from support.memory_scan import forms_of, hits
+
+LONG = 1800
+"""Tokens of an answer that does not end by itself within a test."""
+PATIENCE_S = 30
+QUICK = Watch(pause_s=0.05, longest_pause_s=0.1)
+CANARY = 'violet-"lantern"-orchard-pebble'
+
+
+def asked(text: str = "hello", *, max_tokens: int = LONG) -> GenerateRequest:
+    return GenerateRequest(
+        messages=(ChatMessage(role="user", content=text),),
+        settings=SamplingSettings(max_tokens=max_tokens, temperature=0),
+    )
+
+
+def planned(path: Path, **settings: int) -> Plan:
+    return Plan(
+        model=str(path),
+        sha256=sha256_of(path),
+        model_id="byte",
+        settings=EngineSettings(threads=1, sequences=2, **settings),
+        isolation="process",
+    )
+
+
+@asynccontextmanager
+async def running(plan: Plan, watch: Watch = QUICK) -> AsyncGenerator[EngineProcess]:
+    engine = EngineProcess(plan, watch=watch)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def collect(engine: EngineProcess, request: GenerateRequest) -> list[Event]:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        aclosing(engine.generate(request)) as events,
+    ):
+        return [event async for event in events]
+
+
+async def begun(
+    engine: EngineProcess, text: str = "hello"
+) -> "asyncio.Task[list[Event]]":
+    """Return an answer of which something was written."""
+    started = asyncio.Event()
+
+    async def read() -> list[Event]:
+        found: list[Event] = []
+        async with aclosing(engine.generate(asked(text))) as events:
+            async for event in events:
+                found.append(event)
+                started.set()
+        return found
+
+    task = asyncio.create_task(read())
+    async with asyncio.timeout(PATIENCE_S):
+        await started.wait()
+    return task
+
+
+def workers(engine: EngineProcess) -> list[int]:
+    assert engine.pid is not None
+    return [each.pid for each in psutil.Process(engine.pid).children()]
+
+
+def fields(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    return {name: value.strip() for name, _, value in (x.partition(":") for x in lines)}
+
+
+async def until_gone(pids: list[int]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while any(map(psutil.pid_exists, pids)):  # noqa: ASYNC110 - other processes
+            await asyncio.sleep(0.01)
+
+
+async def test_a_request_is_in_its_own_process_and_ends_with_it(
+    byte_model: Path,
+) -> None:
+    forms = forms_of(CANARY, lambda code: code + FIRST_BYTE)
+    async with running(planned(byte_model)) as engine:
+        assert engine.pid is not None
+        assert workers(engine) == []
+        answer = await begun(engine, CANARY)
+        (worker,) = workers(engine)
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            assert "tokens of 32 bits" in hits(worker, forms)
+            # What it was forked from has read no text.
+            assert hits(engine.pid, forms, everything=True) == {}
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        answer.cancel()
+        await asyncio.wait({answer})
+        await until_gone([worker])
+        assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
+        assert engine.restarts == 0
+
+
+async def test_a_worker_may_do_less_than_what_it_was_forked_from(
+    byte_model: Path,
+) -> None:
+    async with running(planned(byte_model)) as engine:
+        assert engine.wall is not None
+        if Layer.SECCOMP not in engine.wall.standing:
+            pytest.skip(f"SKIPPED LOUDLY: no filter here: {engine.wall.missing}")
+        assert engine.pid is not None
+        answer = await begun(engine)
+        (worker,) = workers(engine)
+        above, below = fields(engine.pid), fields(worker)
+        ours = int(fields(os.getpid())["Seccomp_filters"])
+        assert int(above["Seccomp_filters"]) == ours + 1
+        assert int(below["Seccomp_filters"]) == ours + 2
+        if engine.info.paging == "locked":
+            assert int(below["VmLck"].split()[0]) > 0
+        answer.cancel()
+
+
+async def test_a_worker_that_is_killed_ends_its_own_request_only(
+    byte_model: Path,
+) -> None:
+    async with running(planned(byte_model)) as engine:
+        first = await begun(engine)
+        (worker,) = workers(engine)
+        other = await begun(engine)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(EngineFailedError):
+            await first
+        assert not other.done()
+        assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
+        assert engine.restarts == 0
+        other.cancel()
+
+
+async def test_workers_end_with_what_they_were_forked_from(byte_model: Path) -> None:
+    async with running(planned(byte_model)) as engine:
+        answers = [await begun(engine) for _ in range(2)]
+        waiting = asyncio.create_task(collect(engine, asked()))
+        while len(left := workers(engine)) < 3:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+        os.kill(left[0], signal.SIGSTOP)  # even one that does nothing any more
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        for each in (*answers, waiting):
+            with pytest.raises(EngineCrashedError):
+                await each
+        await until_gone(left)
+
+
+async def test_no_more_compute_than_there_are_places(byte_model: Path) -> None:
+    async with running(planned(byte_model)) as engine:
+        answers = [await begun(engine) for _ in range(2)]
+        third = asyncio.create_task(begun(engine))
+        while len(workers(engine)) < 3:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert not third.done(), "it has begun"
+        answers[0].cancel()
+        last = await third
+        for each in (answers[1], last):
+            each.cancel()
+
+
+async def test_one_that_waits_is_cancelled(byte_model: Path) -> None:
+    async with running(planned(byte_model)) as engine:
+        answers = [await begun(engine) for _ in range(2)]
+        waiting = asyncio.create_task(collect(engine, asked()))
+        while len(left := workers(engine)) < 3:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await until_gone(left[2:])
+        assert not any(each.done() for each in answers)
+        for each in answers:
+            each.cancel()
+
+
+async def test_a_worker_that_stands_still_is_noticed(byte_model: Path) -> None:
+    watch = Watch(quiet_s=0.4, pause_s=0.05)
+    async with running(planned(byte_model), watch) as engine:
+        answer = await begun(engine)
+        (worker,) = workers(engine)
+        os.kill(worker, signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(EngineHungError):
+                await answer
+        await until_gone([worker])
+        assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
+
+
+async def test_layers_on_a_gpu_are_refused(byte_model: Path) -> None:
+    engine = EngineProcess(planned(byte_model, gpu_layers=1))
+    with pytest.raises(EngineFailedError, match="GPU"):
+        await engine.start()
+    await engine.close()
+
+
+async def test_a_context_that_cannot_be_made_ends_the_start(byte_model: Path) -> None:
+    plan = planned(byte_model)
+    # Its heads have 16 numbers, and a block is 32.
+    quantised = replace(plan.settings, kv_type="q8_0")
+    engine = EngineProcess(replace(plan, settings=quantised))
+    with pytest.raises(EngineFailedError, match="cannot compute"):
+        await engine.start()
+    await engine.close()
+
+
+def test_no_request_is_as_short_as_a_cancellation() -> None:
+    least = GenerateRequest(
+        messages=(ChatMessage(role="user", content=""),), settings=SamplingSettings()
+    )
+    header = 4
+    assert len(encode_frame([1, to_value(least)])) - header > CANCEL_BYTES
+    assert len(encode_frame([2**63 - 1])) - header <= CANCEL_BYTES
+
+
+def test_frames_of_several_do_not_mix() -> None:
+    reading, writing = os.pipe()
+    found: list[object] = []
+    with os.fdopen(writing, "wb", buffering=0) as stream:
+        replies = Replies(stream)
+        values = [[number, str(number) * 200_000] for number in range(6)]
+        threads = [threading.Thread(target=replies.say, args=(x,)) for x in values]
+        for thread in threads:
+            thread.start()
+        reader = FrameReader(1 << 20)
+        while len(found) < len(values):
+            found += reader.feed(os.read(reading, 1 << 16))
+        for thread in threads:
+            thread.join()
+    os.close(reading)
+    assert sorted(found, key=str) == sorted(values, key=str)
+
+
+def test_a_turn_that_does_not_end_is_not_waited_for() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb", buffering=0) as stream:
+        replies = Replies(stream)
+        writer = threading.Thread(target=replies.say, args=("x" * 200_000,))
+        writer.start()
+        # The first byte is there, so its turn has begun; it waits for a reader.
+        data = os.read(reading, 1)
+        began = time.monotonic()
+        assert not replies.say("y", patience_s=0.05)
+        assert time.monotonic() - began < PATIENCE_S
+        reader = FrameReader(1 << 20)
+        found = reader.feed(data)
+        while not found:
+            found = reader.feed(os.read(reading, 1 << 16))
+        writer.join()
+        assert replies.say("y", patience_s=0.05)
+    with suppress(OSError):
+        os.close(reading)
