@@ -284,6 +284,20 @@ async def test_a_caller_that_leaves_ends_its_answer(apart: EngineProcess) -> Non
     assert isinstance((await collect(apart, asked()))[-1], Done)
 
 
+# What becomes of requests.
+
+
+async def test_one_whose_allocator_keeps_what_was_freed_promises_nothing(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = parent.environment()
+    monkeypatch.setattr(
+        parent, "environment", returns({**usual, "PYTHONMALLOC": "pymalloc"})
+    )
+    async with running(planned(byte_model)) as engine:
+        assert engine.info.ephemerality == "none"
+
+
 # Its confinement.
 
 
