@@ -106,6 +106,11 @@ def fields(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (x.partition(":") for x in lines)}
 
 
+def pipes(pid: int) -> set[str]:
+    opened = {each.readlink().name for each in Path(f"/proc/{pid}/fd").iterdir()}
+    return {each for each in opened if each.startswith("pipe:")}
+
+
 async def until_gone(pids: list[int]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while any(map(psutil.pid_exists, pids)):  # noqa: ASYNC110 - other processes
@@ -149,6 +154,9 @@ async def test_a_worker_may_do_less_than_what_it_was_forked_from(
         ours = int(fields(os.getpid())["Seccomp_filters"])
         assert int(above["Seccomp_filters"]) == ours + 1
         assert int(below["Seccomp_filters"]) == ours + 2
+        # The pipe for answers, and no longer the one that others' requests come from.
+        with_us = [len(pipes(os.getpid()) & pipes(x)) for x in (engine.pid, worker)]
+        assert with_us == [2, 1]
         if engine.info.paging == "locked":
             assert int(below["VmLck"].split()[0]) > 0
         answer.cancel()

@@ -197,7 +197,7 @@ class Keeper:
         """
         settings = self._shared.settings
         status, theirs = os.pipe()
-        pid = _fork()
+        pid = _forked()
         if pid == 0:
             try:
                 self._shared.confine()
@@ -244,9 +244,8 @@ class Keeper:
         workers = [each for each in self._workers.values() if each.number is not None]
         places = self._shared.settings.sequences
         places -= sum(each.began is not None for each in workers)
-        for worker in [each for each in workers if each.began is None][
-            : max(0, places)
-        ]:
+        waiting = [each for each in workers if each.began is None]
+        for worker in waiting[: max(0, places)]:
             worker.began = time.monotonic()
             with suppress(BrokenPipeError):  # it has ended
                 os.write(worker.control, _GO)
@@ -269,7 +268,7 @@ class Keeper:
     def _fork(self, length: int) -> None:
         theirs, control = os.pipe()
         status, said = os.pipe()
-        pid = _fork()
+        pid = _forked()
         if pid == 0:
             code = EXIT_FAILED
             try:
@@ -281,6 +280,8 @@ class Keeper:
                 os.close(status)
                 self._shared.confine()
                 value = read_body(self._requests, length)
+                # Whatever takes it over reads no other's request.
+                self._requests.close()
                 _Work(self._shared, self._replies, theirs, said).do(value)
                 code = 0
             finally:
@@ -325,7 +326,7 @@ class Keeper:
             raise EngineFailedError("a worker ended in the middle of a frame")
 
 
-def _fork() -> int:
+def _forked() -> int:
     return os.fork()  # noqa: TID251 - a door
 
 
