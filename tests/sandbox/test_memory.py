@@ -99,6 +99,26 @@ def test_memory_is_locked_where_no_limit_prevents_it() -> None:
     assert run(LOCKED) == "locked True True"
 
 
+MERGED = """
+import ctypes
+from curtilage.sandbox import memory
+
+libc = ctypes.CDLL(None)
+on, asked = 67, 68  # PR_SET_MEMORY_MERGE, PR_GET_MEMORY_MERGE
+before = libc.prctl(on, 1, 0, 0, 0) or libc.prctl(asked, 0, 0, 0, 0)
+memory.keep_from_disk()
+print(before, libc.prctl(asked, 0, 0, 0, 0))
+"""
+
+
+@LINUX
+def test_memory_is_not_merged_with_that_of_others() -> None:
+    said = run(MERGED)
+    if said.startswith("-1"):
+        pytest.skip("SKIPPED LOUDLY: this kernel merges nothing of a whole process")
+    assert said == "1 0"
+
+
 @pytest.mark.parametrize(
     ("swaps", "paging"),
     [

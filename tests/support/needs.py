@@ -287,6 +287,7 @@ PROCESS: Final[Table] = {
         "test_a_computing_process_is_closed_to_others_of_its_account",
         "test_ignored_settings_are_not_in_force",
         "test_memory_is_locked_where_no_limit_prevents_it",
+        "test_memory_is_not_merged_with_that_of_others",
         "test_the_allocator_is_looked_at",
     ),
     "sandbox/test_wall.py": (),

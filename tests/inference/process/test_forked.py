@@ -107,7 +107,10 @@ def fields(pid: int) -> dict[str, str]:
 
 
 def pipes(pid: int) -> set[str]:
-    opened = {each.readlink().name for each in Path(f"/proc/{pid}/fd").iterdir()}
+    opened: set[str] = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # of this folder itself
+            opened.add(each.readlink().name)
     return {each for each in opened if each.startswith("pipe:")}
 
 
