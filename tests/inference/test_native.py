@@ -1205,6 +1205,7 @@ def test_flushing_changes_no_other_sequence(several: Context, context: Context) 
     read(context, PROMPT)
     read(context, [5])
     assert np.array_equal(several.logits(0), context.logits(0))
+    context.clear()
     assert written(several, GREEDY, sequence=1) == run(context, GREEDY)
 
 
