@@ -26,9 +26,10 @@ USED: Final[Mapping[str, str]] = {
     "temperature": "0 to 2",
     "top_p": "0.001 to 1",
     "seed": "0 to 4294967295",
-    "stop": "a string, or up to 4",
+    "stop": "a string, or up to 4; of 1 to 1024 characters each",
     "stream": "`true` or `false`",
-    "stream_options": "`include_usage`",
+    "stream_options": "`include_usage`: `true` or `false`; `include_obfuscation`: only "
+    "`false`",
     "logprobs": "of each token that was chosen",
     "top_logprobs": "0 to 20; with `logprobs`",
     "n": "1 to 4",
