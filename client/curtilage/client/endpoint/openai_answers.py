@@ -38,7 +38,20 @@ SERVER_ERROR: Final = 500
 
 def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonObject:
     """Create a ``chat.completion`` object."""
-    choices: list[JsonObject] = [
+    return {
+        "id": answer_id,
+        "object": "chat.completion",
+        "created": created,
+        **_answerer(answer.provenance),
+        "choices": choices_object(answer, answer_id=answer_id),
+        "usage": _usage(answer.finished),
+        **_final_fields(answer.finished),
+    }
+
+
+def choices_object(answer: Answer, *, answer_id: str) -> list[JsonObject]:
+    """Create the ``choices`` of such an object."""
+    return [
         {
             "index": number,
             "message": _message(choice, answer_id, number),
@@ -47,15 +60,6 @@ def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonOb
         }
         for number, choice in enumerate(answer.choices)
     ]
-    return {
-        "id": answer_id,
-        "object": "chat.completion",
-        "created": created,
-        **_answerer(answer.provenance),
-        "choices": choices,
-        "usage": _usage(answer.finished),
-        **_final_fields(answer.finished),
-    }
 
 
 def _message(choice: Choice, answer_id: str, number: int) -> JsonObject:
