@@ -143,7 +143,7 @@ class Impossible(ScriptedEngine):
     async def generate(
         self, request: GenerateRequest, *, cancel: CancelToken | None = None
     ) -> AsyncGenerator[Event]:
-        yield Token(text="a", logprob=-math.inf)
+        yield Token(text="a", data=b"a", logprob=-math.inf)
 
 
 async def test_probability_of_zero_has_a_number() -> None:

@@ -32,6 +32,7 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     Call,
     Ending,
     Piece,
+    token_of,
 )
 from curtilage.enclave_server.ohttp.tools import ChatFormat, ChatTool
 from curtilage.enclave_server.telemetry import Reason
@@ -437,16 +438,8 @@ def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer
     match event:
         case Started(prompt_tokens=prompt_tokens):
             return Begun(prompt_tokens=prompt_tokens)
-        case Token(text=text, logprob=logprob, top=top):
-            return Piece(
-                text=text,
-                logprob=None if logprob is None else _finite(logprob),
-                top=tuple(
-                    (each.data.decode("utf-8", "replace"), _finite(each.logprob))
-                    for each in top
-                ),
-                choice=choice,
-            )
+        case Token():
+            return _piece(event, choice)
         case Done(finish="cancelled"):
             # We cancel by closing the iterator, so another caller did.
             raise ModelError("the engine stopped during the answer")
@@ -462,6 +455,19 @@ def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
             )
+
+
+def _piece(token: Token, choice: int) -> Piece:
+    if token.logprob is None:
+        return Piece(text=token.text, choice=choice)
+    said = token_of(token.data)
+    return Piece(
+        text=token.text,
+        token=None if said == token.text else said,
+        logprob=_finite(token.logprob),
+        top=tuple((token_of(each.data), _finite(each.logprob)) for each in token.top),
+        choice=choice,
+    )
 
 
 def _finite(logprob: float) -> float:

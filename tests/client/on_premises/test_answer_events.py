@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
+from curtilage.client.chat.answer import (
+    AnswerEvent,
+    Called,
+    Delta,
+    Finished,
+    bytes_of,
+)
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises import answer_events
 from curtilage.client.on_premises.answer_events import (
@@ -68,6 +74,15 @@ def test_log_probabilities_are_those_of_the_text() -> None:
     found = read([body, STOP, DONE], logprobs=True)
     assert found[0] == Delta(text="yes", logprobs=(("y", -0.5), ("es", -9999.0)))
     assert read([body, STOP, DONE])[0] == Delta(text="yes")
+
+
+def test_a_token_is_its_bytes() -> None:
+    half = {"token": "\ufffd", "logprob": -0.5, "bytes": [0xE2]}
+    body = chunk({"content": "\u20ac"}, logprobs={"content": [half]})
+    delta = read([body, STOP, DONE], logprobs=True)[0]
+    assert isinstance(delta, Delta)
+    ((token, _),) = delta.logprobs
+    assert bytes_of(token) == b"\xe2"
 
 
 @pytest.mark.parametrize("given", [None, {}, {"content": None}, {"content": []}])

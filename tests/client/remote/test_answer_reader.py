@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
-from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
+from curtilage.client.chat.answer import (
+    AnswerEvent,
+    Called,
+    Delta,
+    Finished,
+    bytes_of,
+)
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote import answer_reader as content_module
 from curtilage.client.remote.answer_reader import (
@@ -220,6 +226,43 @@ def test_the_likeliest_tokens_are_read() -> None:
     (delta,), _ = streamed(value, of(0, "stop"))
     assert isinstance(delta, Delta)
     assert delta.tops == ((("a", -0.5),),)
+
+
+@pytest.mark.parametrize(
+    ("data", "token"),
+    [
+        ([0xE2, 0x82], b"\xe2\x82"),
+        ([0xE2, 0x82, 0xAC], "\u20ac".encode()),
+        ([], b"a"),
+        (None, b"a"),
+        ([256], b"a"),
+        ([97.0], b"a"),
+        ([True], b"a"),
+        ("a", b"a"),
+    ],
+)
+def test_a_token_is_its_bytes(data: object, token: bytes) -> None:
+    entry = {"token": "a", "logprob": -0.5, "bytes": data}
+    value = of(0, content="")
+    cast("list[dict[str, object]]", value["choices"])[0]["logprobs"] = {
+        "content": [{**entry, "top_logprobs": [entry]}]
+    }
+    # Half a character has no text.
+    (delta,), _ = streamed(value, of(0, "stop"))
+    assert isinstance(delta, Delta)
+    assert delta.text == ""
+    (pair,), ((top,),) = delta.logprobs, delta.tops
+    assert bytes_of(pair[0]) == bytes_of(top[0]) == token
+
+
+def test_an_error_after_a_token_without_text_is_a_cut() -> None:
+    value = of(0, content="")
+    cast("list[dict[str, object]]", value["choices"])[0]["logprobs"] = {
+        "content": [{"token": "a", "logprob": -0.5}]
+    }
+    with pytest.raises(EnclaveError) as refused:
+        streamed(value, {"error": {"status": 503}})
+    assert refused.value.reason is EnclaveFailure.ANSWER_INCOMPLETE
 
 
 NUMBERS = {"prompt_tokens": 9000, "max_tokens": 256, "context_tokens": 8192}

@@ -30,7 +30,8 @@ USED: Final[Mapping[str, str]] = {
     "stream": "`true` or `false`",
     "stream_options": "`include_usage`: `true` or `false`; `include_obfuscation`: only "
     "`false`",
-    "logprobs": "of each token that was chosen",
+    "logprobs": "of each token that was chosen, in that order: also of the tokens of a "
+    "stop string or of a call, which `content` does not have",
     "top_logprobs": "0 to 20; with `logprobs`",
     "n": "1 to 4",
     "presence_penalty": "-2 to 2",

@@ -16,6 +16,7 @@ from curtilage.client.chat.answer import (
     Finished,
     Logprobs,
     Provenance,
+    bytes_of,
 )
 from curtilage.client.chat.openai_chat import JsonObject
 from curtilage.client.errors import (
@@ -283,10 +284,10 @@ def _logprobs(pairs: Logprobs, tops: tuple[Logprobs, ...]) -> JsonObject | None:
 
 
 def _token(token: str, value: float) -> JsonObject:
-    # Part of a character has no text, and its bytes are not known here.
-    whole = "\ufffd" not in token
-    known = list(token.encode()) if whole else None
-    return {"token": token, "logprob": value, "bytes": known}
+    data = bytes_of(token)
+    # A server that sends no bytes marks a part of a character so.
+    known = None if "\ufffd" in token else list(data)
+    return {"token": data.decode(errors="replace"), "logprob": value, "bytes": known}
 
 
 def _final_fields(finished: Finished) -> JsonObject:

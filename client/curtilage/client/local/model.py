@@ -19,6 +19,7 @@ from curtilage.client.chat.answer import (
     Delta,
     Finished,
     TokenSignal,
+    token_of,
 )
 from curtilage.client.chat.answer import Called as AnswerCall
 from curtilage.client.chat.document import Document
@@ -823,12 +824,11 @@ def _delta(token: Token, logprobs: bool) -> Delta | None:
     if token.logprob is None:
         return Delta(text=token.text) if token.text else None
     sure = token.logprob
-    top = tuple(
-        (each.data.decode("utf-8", "replace"), each.logprob) for each in token.top
-    )
+    top = tuple((token_of(each.data), each.logprob) for each in token.top)
     return Delta(
         text=token.text,
-        logprobs=((token.text, sure),) if logprobs else (),
+        # Not the text, which may be released later, and with other tokens'.
+        logprobs=((token_of(token.data), sure),) if logprobs else (),
         tops=(top,) if logprobs and top else (),
         signals=()
         if token.margin is None

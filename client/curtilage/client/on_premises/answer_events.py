@@ -19,6 +19,7 @@ from curtilage.client.chat.answer import (
     Delta,
     Finished,
     Logprobs,
+    token_said,
 )
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import OnPremisesUnavailableError
@@ -258,7 +259,7 @@ def _pair(token: JsonObject) -> tuple[str, float]:
     # The least that servers send is -9999; a probability of 1 is rounded.
     if not LEAST_LOGPROB <= value <= 1:
         raise _broken()
-    return _text(token.get("token")), float(value)
+    return token_said(_text(token.get("token")), token.get("bytes")), float(value)
 
 
 def _parsed(data: bytes) -> object:

@@ -22,6 +22,7 @@ from curtilage.client.chat.answer import (
     Delta,
     Finished,
     Logprobs,
+    token_said,
 )
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import EnclaveError
@@ -141,9 +142,11 @@ class EventStream(ContentReader):
             # A first event may name the role and hold no text.
             text = _member(delta, "content")
             calls = _calls(delta, self._called[number])
-            if (isinstance(text, str) and text) or calls:
+            piece = _delta(number, choice, text, calls)
+            # A token without a text may have a log-probability: half a character has.
+            if piece.text or calls or piece.logprobs:
                 self._text_began = True
-                yield _delta(number, choice, text, calls)
+                yield piece
             self._called[number] += len(calls)
             if choice.get("finish_reason") is not None:
                 self._reasons[number] = _reason(choice, calls=self._called[number])
@@ -531,7 +534,7 @@ def _logprobs(choice: dict[str, object]) -> tuple[Logprobs, tuple[Logprobs, ...]
 def _pair(entry: object) -> Iterator[tuple[str, float]]:
     token, value = _member(entry, "token"), _member(entry, "logprob")
     if isinstance(token, str) and isinstance(value, int | float):
-        yield _text(token), _finite(value)
+        yield token_said(_text(token), _member(entry, "bytes")), _finite(value)
 
 
 def _listed(value: object) -> list[object]:

@@ -103,13 +103,15 @@ class Piece:
 
     Attributes:
         text: may be empty when bytes are held back.
+        token: that was drawn, as ``token_of`` its bytes; None: it is the text.
         logprob: natural logarithm, or None when not asked for.
-        top: text and logarithm of the likeliest tokens in its place; likewise.
+        top: the likeliest tokens in its place, likewise, and their logarithms.
         choice: to which of several answers it belongs, from 0.
         call: of a tool; then there is no text.
     """
 
     text: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
     logprob: float | None = field(default=None, repr=False)
     top: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     choice: int = 0
@@ -353,22 +355,29 @@ def _chunk_event(
     return b"data: " + _encode(body) + b"\n\n"
 
 
+def token_of(data: bytes) -> str:
+    """Return a token's bytes as text; of a part of a character, lone surrogates."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def _logprobs(pieces: Sequence[Piece]) -> dict[str, object]:
     return {
         "content": [
             {
-                "token": piece.text,
-                "logprob": piece.logprob,
-                "bytes": list(piece.text.encode()),
-                "top_logprobs": [
-                    {"token": token, "logprob": value, "bytes": None}
-                    for token, value in piece.top
-                ],
+                **_token(piece.text if piece.token is None else piece.token, logprob),
+                "top_logprobs": [_token(*each) for each in piece.top],
             }
             for piece in pieces
-            if piece.logprob is not None
+            if (logprob := piece.logprob) is not None
         ]
     }
+
+
+def _token(token: str, logprob: float) -> dict[str, object]:
+    data = token.encode("utf-8", "surrogateescape")
+    # An engine of others that sends no bytes marks a part of a character so.
+    known = None if "\ufffd" in token else list(data)
+    return {"token": data.decode(errors="replace"), "logprob": logprob, "bytes": known}
 
 
 def _call(call: Call) -> dict[str, object]:
