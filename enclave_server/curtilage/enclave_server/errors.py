@@ -96,6 +96,20 @@ class TooLong:
     context_tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPlace:
+    """A place in a schema of a request: words of JSON Schema and positions alone.
+
+    Attributes:
+        keyword: the keyword that is refused; empty: none in particular.
+        where: of the part that has it, such as ``properties[2].items``; empty: the
+            whole schema.
+    """
+
+    keyword: str = ""
+    where: str = ""
+
+
 class PromptTooLongError(ModelError):
     """Prompt and answer together do not fit into the context.
 
@@ -114,9 +128,10 @@ class ChatError(EnclaveError):
     Attributes:
         status: the HTTP status inside the encapsulation.
         code: a fixed code from a short list; never a part of the request.
-        param: the name of a known field, or None.
+        param: the name of a known field, or None; of one of several also its position.
         fields: extra response fields of the inner answer.
         too_long: for ``context_length_exceeded``, the numbers; else None.
+        place: for an error of a schema, where in it; else None.
     """
 
     def __init__(
@@ -127,6 +142,7 @@ class ChatError(EnclaveError):
         param: str | None = None,
         fields: tuple[tuple[bytes, bytes], ...] = (),
         too_long: TooLong | None = None,
+        place: SchemaPlace | None = None,
     ) -> None:
         super().__init__(f"{status} {code}" if param is None else f"{code}: {param}")
         self.status = status
@@ -134,6 +150,7 @@ class ChatError(EnclaveError):
         self.param = param
         self.fields = fields
         self.too_long = too_long
+        self.place = place
 
     def alone(self) -> "ChatError":
         """Return the same refusal without its traceback, to be stored.
@@ -148,4 +165,5 @@ class ChatError(EnclaveError):
             param=self.param,
             fields=self.fields,
             too_long=self.too_long,
+            place=self.place,
         )

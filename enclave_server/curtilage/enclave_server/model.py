@@ -21,12 +21,14 @@ from curtilage.enclave_server.errors import (
     ModelError,
     ModelUnavailableError,
     PromptTooLongError,
+    SchemaPlace,
     TooLong,
 )
 from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
 from curtilage.enclave_server.ohttp.chat import ChatMessage as Turn
 from curtilage.enclave_server.ohttp.openai_answers import (
     LOWEST_LOGPROB,
+    MAX_WHERE_CHARS,
     Answer,
     Begun,
     Call,
@@ -42,6 +44,8 @@ from curtilage.inference.default_model import (
     find_default_model,
 )
 from curtilage.inference.errors import (
+    NOT_ENFORCED,
+    TOO_LARGE,
     ContextSizeError,
     ContextTooLongError,
     EngineBusyError,
@@ -53,6 +57,8 @@ from curtilage.inference.errors import (
     RequestError,
     SchemaError,
     TemplateError,
+    each_in_field,
+    in_field,
 )
 from curtilage.inference.errors import EngineCrashedError as EngineCrashed
 from curtilage.inference.errors import EngineHungError as EngineHung
@@ -375,7 +381,7 @@ def _requests(chat: ChatCompletionRequest) -> Iterator[GenerateRequest]:
 def _request(chat: ChatCompletionRequest) -> GenerateRequest:
     """Translate; a speaker's name is dropped, as no template reads it."""
     return GenerateRequest(
-        messages=tuple(map(_message, chat.messages)),
+        messages=each_in_field("messages", _message, chat.messages),
         settings=SamplingSettings(
             max_tokens=chat.max_tokens,
             temperature=chat.temperature,
@@ -386,7 +392,7 @@ def _request(chat: ChatCompletionRequest) -> GenerateRequest:
             presence_penalty=chat.presence_penalty,
             frequency_penalty=chat.frequency_penalty,
         ),
-        tools=tuple(map(_tool, chat.tools)),
+        tools=each_in_field("tools", _tool, chat.tools),
         tool_choice=_choice(chat.tool_choice),
         parallel_tool_calls=chat.parallel_tool_calls,
         response_format=_format(chat.response_format),
@@ -426,12 +432,13 @@ def _format(wanted: ChatFormat | None) -> ResponseFormat | None:
         return None
     if not wanted.name:
         return JsonObject()
-    return JsonSchema(
-        name=wanted.name,
-        description=wanted.description,
-        schema=wanted.schema,
-        strict=wanted.strict,
-    )
+    with in_field("response_format"):
+        return JsonSchema(
+            name=wanted.name,
+            description=wanted.description,
+            schema=wanted.schema,
+            strict=wanted.strict,
+        )
 
 
 def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer:
@@ -484,7 +491,7 @@ def _joined(ended: list[Ending]) -> Ending:
     )
 
 
-def _ours(  # noqa: PLR0911 - one error each
+def _ours(  # noqa: C901, PLR0911 - one error each
     error: InferenceError,
 ) -> ModelError | ChatError:
     match error:
@@ -506,8 +513,22 @@ def _ours(  # noqa: PLR0911 - one error each
                 ),
             )
         case SchemaError():
-            return ChatError(400, "invalid_value")
-        case RequestError() | TemplateError():
+            return _of_schema(error)
+        case RequestError(field=field):
+            return ChatError(400, "invalid_value", param=field or "messages")
+        case TemplateError():
             return ChatError(400, "invalid_value", param="messages")
         case _:
             return ModelError(f"the engine failed: {type(error).__name__}")
+
+
+def _of_schema(error: SchemaError) -> ChatError:
+    # Room for the longest error is kept in every answer.
+    where = error.where if len(error.where) <= MAX_WHERE_CHARS else ""
+    place = SchemaPlace(keyword=error.keyword, where=where)
+    param = error.field or None
+    if error.reason in NOT_ENFORCED:
+        return ChatError(400, "schema_not_enforced", param=param, place=place)
+    if error.reason in TOO_LARGE:
+        return ChatError(400, "schema_too_large", param=param, place=place)
+    return ChatError(400, "schema_invalid", param=param, place=place)

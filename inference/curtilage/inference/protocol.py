@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, cast
 
-from curtilage.inference.errors import RequestError, SchemaError
+from curtilage.inference.errors import RequestError, SchemaError, in_field
 from curtilage.inference.grammar import Grammar, Rule
 from curtilage.inference.json_grammar import JsonRules
 from curtilage.inference.json_text import read_json
@@ -240,7 +240,8 @@ class GenerateRequest:
         if not self.messages:
             raise RequestError("there is no message")
         for text in self.settings.stop:
-            refuse_unencodable(text, "a stop string")
+            with in_field("stop"):
+                refuse_unencodable(text, "a stop string")
         self._check_tools()
         self._check_results()
 

@@ -50,6 +50,8 @@ from curtilage.inference.errors import (
     ModelDigestError,
     ModelFileError,
     RequestError,
+    each_in_field,
+    in_field,
 )
 from curtilage.inference.memory import available_memory
 from curtilage.inference.merged import merged
@@ -716,7 +718,7 @@ def _requests(query: Query, signals: bool) -> Iterator[GenerateRequest]:
 def _request(query: Query, signals: bool) -> GenerateRequest:
     settings = query.settings
     return GenerateRequest(
-        messages=tuple(map(_message, query.messages)),
+        messages=each_in_field("messages", _message, query.messages),
         settings=SamplingSettings(
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
@@ -728,7 +730,7 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
             frequency_penalty=settings.frequency_penalty,
             margins=signals,
         ),
-        tools=tuple(map(_tool, query.tools)),
+        tools=each_in_field("tools", _tool, query.tools),
         tool_choice=_tool_choice(query.tool_choice),
         parallel_tool_calls=query.parallel_tool_calls,
         response_format=_response_format(query.response_format),
@@ -783,12 +785,13 @@ def _response_format(wanted: Document | None) -> ResponseFormat | None:
     described = given.get("json_schema")
     if described is None:
         return JsonObject()
-    return JsonSchema(
-        name=described["name"],
-        description=described.get("description", ""),
-        schema=json.dumps(described.get("schema", {}), ensure_ascii=False),
-        strict=described.get("strict", False),
-    )
+    with in_field("response_format"):
+        return JsonSchema(
+            name=described["name"],
+            description=described.get("description", ""),
+            schema=json.dumps(described.get("schema", {}), ensure_ascii=False),
+            strict=described.get("strict", False),
+        )
 
 
 async def _answer(
@@ -867,8 +870,9 @@ def _translated(  # noqa: C901, PLR0911 - one error each
                 max_tokens=problem.max_tokens,
                 context_tokens=problem.context_tokens,
             )
-        case RequestError():
-            return UsageError(str(problem))
+        case RequestError(field=place):
+            said = f"{place}: {problem}" if place else str(problem)
+            return UsageError(said, param=place or None)
         case ContextSizeError():
             return ConfigError(str(problem))
         case ModelDigestError():

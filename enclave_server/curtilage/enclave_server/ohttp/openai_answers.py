@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
-from curtilage.enclave_server.errors import ChatError, TooLong
+from curtilage.enclave_server.errors import ChatError, SchemaPlace, TooLong
 from curtilage.wire.media import PROBLEM_DATE, PROBLEM_JSON
 
 JSON_TYPE: Final = b"application/json"
@@ -33,6 +33,9 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "not_found": "There is nothing here.",
     "out_of_range": "A field is outside its range.",
     "replayed": "This encapsulated request was seen before.",
+    "schema_invalid": "A JSON schema is malformed, or permits nothing.",
+    "schema_not_enforced": "A strict JSON schema has what is not enforced.",
+    "schema_too_large": "A JSON schema is too large.",
     "time_limit": "The answer took too long.",
     "too_complex": "The content has too many parts.",
     "too_many_messages": "There are too many messages.",
@@ -52,6 +55,7 @@ LOWEST_LOGPROB: Final = -9999.0
 """OpenAI's value for a token with almost no probability; JSON has no infinity."""
 _SERVER_FAULT: Final = 500
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls")
+MAX_WHERE_CHARS: Final = 88
 _MOST_TOKENS: Final = 2**31
 """For bounds: no count of tokens has more digits."""
 
@@ -233,10 +237,11 @@ def _longest_error() -> int:
     most = TooLong(
         prompt_tokens=_MOST_TOKENS, max_tokens=_MOST_TOKENS, context_tokens=_MOST_TOKENS
     )
+    place = SchemaPlace(keyword="x" * 24, where="x" * MAX_WHERE_CHARS)
     return max(
-        len(_error_object(500, code, param, too_long))
+        len(_error_object(500, code, param, *more))
         for code in ERROR_CODES
-        for too_long in (None, most)
+        for more in ((most, None), (None, place))
     )
 
 
@@ -277,8 +282,7 @@ def tellable(error: ChatError) -> ChatError:
 def error_event(error: ChatError) -> bytes:
     """Encode an error in the middle of a stream; no ``[DONE]`` follows it."""
     error = tellable(error)
-    encoded = _error_object(error.status, error.code, error.param, error.too_long)
-    return b"data: " + encoded + b"\n\n"
+    return b"data: " + _object_of(error) + b"\n\n"
 
 
 def error_type(error: ChatError) -> bytes:
@@ -294,7 +298,7 @@ def encode_error(error: ChatError) -> bytes:
     """
     error = tellable(error)
     if error.code not in _PROBLEMS:
-        return _error_object(error.status, error.code, error.param, error.too_long)
+        return _object_of(error)
     return _encode(
         {
             "type": _PROBLEMS[error.code],
@@ -305,8 +309,18 @@ def encode_error(error: ChatError) -> bytes:
     )
 
 
+def _object_of(error: ChatError) -> bytes:
+    return _error_object(
+        error.status, error.code, error.param, error.too_long, error.place
+    )
+
+
 def _error_object(
-    status: int, code: str, param: str | None, found: TooLong | None
+    status: int,
+    code: str,
+    param: str | None,
+    found: TooLong | None,
+    place: SchemaPlace | None,
 ) -> bytes:
     kind = "invalid_request_error" if status < _SERVER_FAULT else "server_error"
     members: dict[str, object] = {
@@ -322,6 +336,8 @@ def _error_object(
             f"{found.max_tokens} they exceed the context of {found.context_tokens}."
         )
         members |= asdict(found)
+    if place is not None:
+        members |= asdict(place)
     return _encode({"error": members})
 
 
