@@ -32,6 +32,17 @@ from curtilage.client.local.model import LocalContextTooLongError
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.queue.reasons import REASONS
 from curtilage.client.routing.utility import Refusal
+from curtilage.enclave_server.ohttp.chat import (
+    MAX_QUOTES,
+    MAX_STRUCTURE_BYTES,
+    ChatLimits,
+)
+from curtilage.inference import schema
+from curtilage.inference.calls import MAX_PARALLEL
+from curtilage.inference.formats import FORMATS
+from curtilage.inference.grammar import MAX_REPEATS
+from curtilage.inference.protocol import MAX_SCHEMA_CHARS
+from curtilage.inference.schema import KEYWORDS
 
 if TYPE_CHECKING:
     from curtilage.client.session import Session
@@ -53,6 +64,29 @@ def test_a_table_that_has_drifted_is_seen(word: str) -> None:
     assert word in DOCUMENT
     wrong = DOCUMENT.replace(word, "")
     assert openai_api.written(wrong) == DOCUMENT
+
+
+def test_the_document_names_every_keyword_of_a_schema() -> None:
+    section = DOCUMENT.partition("\n## Tools and JSON schemas\n")[2]
+    section = " ".join(section.partition("\n## ")[0].split())
+    words = set(re.findall(r"`([$A-Za-z0-9-]+)`", section))
+    assert {*KEYWORDS, *FORMATS} <= words
+    for number, what in (
+        (schema.MAX_PROPERTIES, "properties"),
+        (schema.MAX_ENUM_VALUES, "listed values"),
+        (schema.MAX_SCHEMAS, "parts"),
+        (schema.MAX_ALL_REPEATS, "repetitions"),
+        (schema.MAX_BOUNDS, "bounds"),
+        (MAX_PARALLEL, "calls"),
+        (MAX_QUOTES // 2, "strings"),
+        (MAX_STRUCTURE_BYTES, "bytes"),
+        (ChatLimits().max_tokens, "tokens"),
+    ):
+        assert f"{number:,} {what}" in section
+    assert f"to {MAX_REPEATS:,}" in section
+    assert f"depth {schema.MAX_NESTED}" in section
+    assert MAX_SCHEMA_CHARS == 64 * 1024
+    assert schema.MAX_INTEGER == 10**15
 
 
 def test_no_field_is_in_two_tables() -> None:
