@@ -25,7 +25,7 @@ Messages hold names, lengths, counts and digests; never a word of a prompt or
 of an answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from enum import StrEnum, unique
 from typing import Final, TypeVar
@@ -58,7 +58,7 @@ class RequestError(InferenceError):
 
 
 @contextmanager
-def in_field(name: str) -> Iterator[None]:
+def in_field(name: str) -> Generator[None]:
     """Add the place to the errors of the field that is read within."""
     try:
         yield
