@@ -150,7 +150,7 @@ class Limits:
         max_connections: each may hold one body, so this bounds memory.
         max_queue: requests that wait for the model; further ones get 503, and so do
             those that would wait too long.
-        max_tokens: the longest answer that a request may ask for.
+        max_tokens: the longest answer, however much a request asks for.
         max_requests_per_key: the replay set's size; beyond it, no answers
             until the key is rotated.
         header_s: from the start of a connection, or a further request's first byte,

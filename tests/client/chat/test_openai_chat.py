@@ -20,7 +20,9 @@ from curtilage.client.chat.answer import (
 )
 from curtilage.client.chat.openai_chat import (
     MAX_MESSAGES,
+    MAX_NAME_CHARS,
     MAX_REQUEST_BYTES,
+    MAX_STOP_CHARS,
     parse_completion_request,
     query_from,
 )
@@ -411,6 +413,7 @@ def test_the_body_names_who_answered() -> None:
         ({"seed": -1}, "seed"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": [""]}, "stop"),
+        ({"stop": "x" * (MAX_STOP_CHARS + 1)}, "stop"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": 1}, "stream_options"),
         ({"model": CANARY}, "model"),
@@ -426,6 +429,18 @@ def test_the_body_names_who_answered() -> None:
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
             {"messages": [{"role": "user", "content": "", "name": 1}]},
+            "messages[0].name",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "", "name": ""}]},
+            "messages[0].name",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "", "name": "x" * (MAX_NAME_CHARS + 1)}
+                ]
+            },
             "messages[0].name",
         ),
         ({CANARY: 1}, None),
