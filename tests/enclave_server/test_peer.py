@@ -279,8 +279,9 @@ async def test_a_real_engine_gives_log_probabilities(real: PeerModel) -> None:
 
 async def test_a_real_engine_says_that_a_text_is_too_long(real: PeerModel) -> None:
     long = ChatMessage(role="user", content="word " * 200_000)
-    with pytest.raises(PromptTooLongError):
+    with pytest.raises(PromptTooLongError) as caught:
         await answers(real, replace(SHORT, messages=(long,)))
+    assert caught.value.too_long is not None
 
 
 async def test_a_real_engine_ends_at_a_stop_string(real: PeerModel) -> None:

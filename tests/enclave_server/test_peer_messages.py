@@ -8,7 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from curtilage.enclave_server.errors import ChatError, ModelError
+from curtilage.enclave_server.errors import (
+    ChatError,
+    ModelError,
+    PromptTooLongError,
+    TooLong,
+)
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.openai_answers import (
     LOWEST_LOGPROB,
@@ -27,6 +32,7 @@ from curtilage.enclave_server.peer_messages import (
     MAX_CALL_CHARS,
     MAX_EVENT_BYTES,
     EventReader,
+    refusal_of,
     request_body,
 )
 from support.engine_events import (
@@ -40,6 +46,7 @@ from support.engine_events import (
     finish,
     piece,
 )
+from support.too_long import LENGTH, TOO_LONG, TooLongSaid, said
 
 CANARY = "canary-c4f1"
 CHAT = ChatCompletionRequest(messages=(ChatMessage(role="user", content=CANARY),))
@@ -454,3 +461,46 @@ def test_what_was_not_asked_is_not_sent() -> None:
         "stream",
         "stream_options",
     }
+
+
+@pytest.mark.parametrize("told", TOO_LONG, ids=lambda each: each.id)
+def test_a_text_that_is_too_long_is_known_with_its_numbers(told: TooLongSaid) -> None:
+    chat = replace(CHAT, max_tokens=5000)
+    error = refusal_of(json.dumps(told.body).encode(), chat)
+    assert isinstance(error, PromptTooLongError)
+    if told.prompt is None or told.context is None:
+        assert error.too_long is None
+        return
+    assert error.too_long == TooLong(
+        prompt_tokens=told.prompt, max_tokens=5000, context_tokens=told.context
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "context", "max_tokens"),
+    [(10, 20, 10), (0, 5, 10), (-1, 5, 10), (2**31, 5, 10), (10, 0, 10)],
+)
+def test_numbers_by_which_nothing_is_too_long_are_not_passed_on(
+    prompt: int, context: int, max_tokens: int
+) -> None:
+    numbers = {"n_prompt_tokens": prompt, "n_ctx": context}
+    body = {"error": {"type": "exceed_context_size_error", **numbers}}
+    chat = replace(CHAT, max_tokens=max_tokens)
+    error = refusal_of(json.dumps(body).encode(), chat)
+    assert isinstance(error, PromptTooLongError)
+    assert error.too_long is None
+
+
+def test_numbers_in_a_quoted_question_are_not_those_of_the_engine() -> None:
+    quoted = f"bad: {LENGTH} and your request has 12 input tokens"
+    chat = replace(CHAT, max_tokens=5000)
+    error = refusal_of(json.dumps(said(quoted)).encode(), chat)
+    assert isinstance(error, PromptTooLongError)
+    assert error.too_long is None
+
+
+@pytest.mark.parametrize("body", [b"", b"[" * 100_000, b"[]", b'{"error": "too long"}'])
+def test_another_refusal_is_about_a_value(body: bytes) -> None:
+    error = refusal_of(body, CHAT)
+    assert isinstance(error, ChatError)
+    assert (error.status, error.code) == (400, "invalid_value")

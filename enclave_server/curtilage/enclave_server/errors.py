@@ -100,7 +100,7 @@ class PromptTooLongError(ModelError):
     """Prompt and answer together do not fit into the context.
 
     Attributes:
-        too_long: the numbers; None: an engine of others does not say.
+        too_long: the numbers; None: an engine of others does not name both.
     """
 
     def __init__(self, message: str, too_long: TooLong | None = None) -> None:

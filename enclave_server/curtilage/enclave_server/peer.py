@@ -170,7 +170,7 @@ class PeerModel:
                 allow_redirects=False,
             )
         try:
-            await _require_stream(response)
+            await _require_stream(response, chat)
             reader = EventReader(chat)
             yield Begun()
             while not reader.ended:
@@ -224,7 +224,9 @@ class PeerModel:
         return self._session
 
 
-async def _require_stream(response: aiohttp.ClientResponse) -> None:
+async def _require_stream(
+    response: aiohttp.ClientResponse, chat: ChatCompletionRequest
+) -> None:
     if response.status == _OK and response.content_type == "text/event-stream":
         return
     if response.status in _BUSY:
@@ -232,7 +234,7 @@ async def _require_stream(response: aiohttp.ClientResponse) -> None:
     if response.status == _BAD_REQUEST:
         with _as_failure(ModelError):
             data = await response.content.read(MAX_REFUSAL_BYTES)
-        raise refusal_of(data)
+        raise refusal_of(data, chat)
     raise ModelError("the engine refused the request")
 
 

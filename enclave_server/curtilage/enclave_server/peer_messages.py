@@ -5,6 +5,7 @@ or an answer enters an error: of a refusal only its kind and numbers are kept.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, cast
@@ -13,6 +14,7 @@ from curtilage.enclave_server.errors import (
     ChatError,
     ModelError,
     PromptTooLongError,
+    TooLong,
 )
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.openai_answers import (
@@ -34,11 +36,37 @@ MAX_CALL_CHARS: Final = 1024 * 1024
 """Of the arguments of all calls in one answer, which are held until it ends."""
 FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls"})
 _DONE: Final = b"[DONE]"
-# llama.cpp's server names the error's type; vLLM and SGLang only say it in words.
+_MAX_TOKENS: Final = 1 << 31
 _TOO_LONG_TYPES: Final = frozenset(
     {"context_length_exceeded", "exceed_context_size_error"}
 )
-_TOO_LONG_WORDS: Final = "context length"
+_TOO_LONG: Final = "context length"
+# Sentences of vLLM, of its releases until now, and of SGLang. From the beginning: a
+# server may quote the question further on. The client's reader of an on-premises
+# server's refusals has the same table.
+_TOO_LONG_WORDS: Final = (
+    re.compile(
+        r"(?:'max_tokens'[^.]{0,80}\. )?This model's maximum context length is "
+        r"(?P<context>[0-9]{1,9}) tokens(?:(?: and|\. However,) "
+        r"(?:your request has |you requested [0-9]{1,9} "
+        r"(?:tokens \(|output tokens and your prompt contains ))(?:at least )?"
+        r"(?P<prompt>[0-9]{1,9}) (?:in the messages|input tokens))?"
+    ),
+    re.compile(
+        r"You passed (?P<prompt>[0-9]{1,9}) input tokens and requested [0-9]{1,9} "
+        r"output tokens\. However, the model's context length is only "
+        r"(?P<context>[0-9]{1,9})\b"
+    ),
+    re.compile(
+        r"Requested token count exceeds the model's maximum context length of "
+        r"(?P<context>[0-9]{1,9}) tokens\. You requested a total of [0-9]{1,9} "
+        r"tokens: (?P<prompt>[0-9]{1,9}) tokens from the input messages"
+    ),
+    re.compile(
+        r"The input \((?P<prompt>[0-9]{1,9}) tokens\) is longer than the model's "
+        r"context length \((?P<context>[0-9]{1,9}) tokens\)"
+    ),
+)
 
 
 def request_body(chat: ChatCompletionRequest, name: str) -> bytes:
@@ -362,8 +390,18 @@ class _ChoiceReader:
         )
 
 
-def refusal_of(data: bytes) -> PromptTooLongError | ChatError:
-    """Return the error for the body of a 400; its text is not kept."""
+def refusal_of(
+    data: bytes, chat: ChatCompletionRequest
+) -> PromptTooLongError | ChatError:
+    """Return the error for the body of a 400; only numbers of it are kept.
+
+    llama.cpp's server names the error's type and both numbers; vLLM and SGLang say both
+    in words, vLLM sometimes only the least that the question has.
+
+    Args:
+        data: the body.
+        chat: the request that it refuses.
+    """
     try:
         refusal: object = json.loads(data)
     except (ValueError, RecursionError):
@@ -371,12 +409,28 @@ def refusal_of(data: bytes) -> PromptTooLongError | ChatError:
     error = _member(refusal, "error") or refusal
     kinds = (_member(error, "type"), _member(error, "code"))
     said = _member(error, "message")
-    if any(each in _TOO_LONG_TYPES for each in kinds if isinstance(each, str)) or (
-        isinstance(said, str) and _TOO_LONG_WORDS in said
-    ):
-        return PromptTooLongError("the engine's context is too small")
-    # Which field it refuses is only in its words.
-    return ChatError(400, "invalid_value")
+    said = said if isinstance(said, str) else ""
+    named = any(each in _TOO_LONG_TYPES for each in kinds if isinstance(each, str))
+    if not named and _TOO_LONG not in said:
+        # Which field it refuses is only in its words.
+        return ChatError(400, "invalid_value")
+    words = next(filter(None, (each.match(said) for each in _TOO_LONG_WORDS)), None)
+    if words is None:
+        numbers = _member(error, "n_prompt_tokens"), _member(error, "n_ctx")
+    else:
+        numbers = int(words["prompt"] or 0), int(words["context"])
+    return PromptTooLongError(
+        "the engine's context is too small", _too_long(*numbers, chat.max_tokens)
+    )
+
+
+def _too_long(prompt: object, context: object, max_tokens: int) -> TooLong | None:
+    """Return the numbers, unless the engine names no two by which it is too long."""
+    if type(prompt) is not int or type(context) is not int:
+        return None
+    if not (0 < prompt < _MAX_TOKENS and 0 < context < prompt + max_tokens):
+        return None
+    return TooLong(prompt_tokens=prompt, max_tokens=max_tokens, context_tokens=context)
 
 
 def _broken() -> NoReturn:

@@ -1,6 +1,7 @@
 """What an OpenAI-compatible server says, as vLLM, Ollama and llama.cpp say it."""
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -20,6 +21,7 @@ from curtilage.client.on_premises.answer_events import (
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from support.cuts import PLACES, cut
 from support.on_premises import CANARY, LLAMA, OLLAMA, VLLM, chunk, data
+from support.too_long import TOO_LONG, TooLongSaid
 
 DONE = b"data: [DONE]\n\n"
 SAID = chunk({"content": "yes"})
@@ -330,43 +332,15 @@ def test_the_likeliest_tokens_are_read() -> None:
     assert delta.tops == ((("a", -0.5),) * 2,)
 
 
-LLAMA_CPP_REFUSES = {
-    "code": 400,
-    "message": "the request exceeds the available context size, try increasing it",
-    "type": "exceed_context_size_error",
-    "n_prompt_tokens": 9000,
-    "n_ctx": 8192,
-}
-VLLM_REFUSES = {
-    "message": "This model's maximum context length is 4096 tokens. However, you "
-    "requested 5000 tokens (4744 in the messages, 256 in the completion).",
-    "type": "BadRequestError",
-    "code": 400,
-}
-
-
-@pytest.mark.parametrize(
-    ("body", "context", "words"),
-    [
-        ({"error": LLAMA_CPP_REFUSES}, 8192, ("9000", "8192")),
-        ({"error": VLLM_REFUSES}, 4096, ("4096",)),
-        ({"object": "error", **VLLM_REFUSES}, 4096, ("4096",)),
-        (
-            {"message": f"'max_tokens' is too large: 5000. {VLLM_REFUSES['message']}"},
-            4096,
-            ("4096",),
-        ),
-        ({"error": {**LLAMA_CPP_REFUSES, "n_ctx": "8192"}}, None, ("9000",)),
-        ({"error": {**LLAMA_CPP_REFUSES, "n_ctx": 2**31}}, None, ("9000",)),
-    ],
-)
+@pytest.mark.parametrize("told", TOO_LONG, ids=lambda each: each.id)
 def test_a_text_that_is_too_long_for_the_server_is_known_with_its_numbers(
-    body: object, context: int | None, words: tuple[str, ...]
+    told: TooLongSaid,
 ) -> None:
-    error = refusal_of(json.dumps(body).encode())
+    error = refusal_of(json.dumps(told.body).encode())
     assert error.reason is OnPremisesFailure.TOO_LONG
-    assert error.limit_tokens == context
-    assert all(each in str(error) for each in words)
+    assert error.limit_tokens == told.context
+    shown = [int(each) for each in re.findall("[0-9]+", str(error))]
+    assert shown == [each for each in (told.prompt, told.context) if each]
     assert error.code is None
 
 

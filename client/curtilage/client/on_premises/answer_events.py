@@ -41,10 +41,30 @@ _MAX_TOKENS: Final = 1 << 31
 _TOO_LONG_TYPES: Final = frozenset(
     {"context_length_exceeded", "exceed_context_size_error"}
 )
-# From the beginning: a server may quote the query further on.
-_TOO_LONG: Final = re.compile(
-    r"(?:'max_tokens'[^.]{0,80}\. )?This model's maximum context length is "
-    r"([0-9]{1,9}) tokens"
+# Sentences of vLLM, of its releases until now, and of SGLang. From the beginning: a
+# server may quote the query further on. The enclave server has the same table.
+_TOO_LONG_WORDS: Final = (
+    re.compile(
+        r"(?:'max_tokens'[^.]{0,80}\. )?This model's maximum context length is "
+        r"(?P<context>[0-9]{1,9}) tokens(?:(?: and|\. However,) "
+        r"(?:your request has |you requested [0-9]{1,9} "
+        r"(?:tokens \(|output tokens and your prompt contains ))(?:at least )?"
+        r"(?P<prompt>[0-9]{1,9}) (?:in the messages|input tokens))?"
+    ),
+    re.compile(
+        r"You passed (?P<prompt>[0-9]{1,9}) input tokens and requested [0-9]{1,9} "
+        r"output tokens\. However, the model's context length is only "
+        r"(?P<context>[0-9]{1,9})\b"
+    ),
+    re.compile(
+        r"Requested token count exceeds the model's maximum context length of "
+        r"(?P<context>[0-9]{1,9}) tokens\. You requested a total of [0-9]{1,9} "
+        r"tokens: (?P<prompt>[0-9]{1,9}) tokens from the input messages"
+    ),
+    re.compile(
+        r"The input \((?P<prompt>[0-9]{1,9}) tokens\) is longer than the model's "
+        r"context length \((?P<context>[0-9]{1,9}) tokens\)"
+    ),
 )
 
 JsonObject = dict[str, object]
@@ -65,8 +85,8 @@ class _Call:
 def refusal_of(data: bytes) -> OnPremisesUnavailableError:
     """Return the error for the body of a 400; only numbers of it are kept.
 
-    llama.cpp's server names the error's type and both numbers; vLLM and SGLang say in
-    words how long the context is.
+    llama.cpp's server names the error's type and both numbers; vLLM and SGLang say both
+    in words, vLLM sometimes only the least that the query has.
     """
     try:
         value: object = json.loads(data)
@@ -75,13 +95,15 @@ def refusal_of(data: bytes) -> OnPremisesUnavailableError:
     outer = cast("JsonObject", value) if isinstance(value, dict) else {}
     inner = outer.get("error")
     error = cast("JsonObject", inner) if isinstance(inner, dict) else outer
-    words = _TOO_LONG.match(str(error.get("message")))
+    said = str(error.get("message"))
+    words = next(filter(None, (each.match(said) for each in _TOO_LONG_WORDS)), None)
     if words is None and str(error.get("type")) not in _TOO_LONG_TYPES:
         return OnPremisesUnavailableError(OnPremisesFailure.REFUSED, code="400")
-    return TooLongForServerError(
-        _tokens(error.get("n_prompt_tokens")),
-        _tokens(error.get("n_ctx") if words is None else int(words[1])),
-    )
+    if words is None:
+        prompt, context = error.get("n_prompt_tokens"), error.get("n_ctx")
+    else:
+        prompt, context = int(words["prompt"] or 0), int(words["context"])
+    return TooLongForServerError(_tokens(prompt), _tokens(context))
 
 
 def _tokens(value: object) -> int | None:
