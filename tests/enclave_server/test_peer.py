@@ -13,17 +13,27 @@ import pytest
 from aiohttp import web
 from typing_extensions import override
 
+from curtilage.enclave_server import peer as peer_module
 from curtilage.enclave_server.config import Peer
 from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
+    EngineCrashedError,
+    EngineHungError,
     ModelError,
+    ModelUnavailableError,
     PromptTooLongError,
 )
 from curtilage.enclave_server.ohttp.chat import ChatCompletionRequest, ChatMessage
 from curtilage.enclave_server.ohttp.openai_answers import Answer, Begun, Ending, Piece
 from curtilage.enclave_server.ohttp.tools import ChatCall, ChatFormat, ChatTool
-from curtilage.enclave_server.peer import PeerModel
+from curtilage.enclave_server.peer import (
+    OTHER_MODEL,
+    SILENT,
+    UNREACHABLE,
+    PeerModel,
+)
+from curtilage.enclave_server.telemetry import Reason
 from curtilage.enclave_server.toml_reader import Listen
 from support.engine_events import STOP, WHOLE, piece
 
@@ -38,13 +48,16 @@ class Engine:
     def __init__(self, *events: bytes, status: int = 200) -> None:
         self.events = events
         self.status = status
+        self.lists = NAME
+        self.listed = 0
         self.requests: list[dict[str, object]] = []
         self.left = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
 
     async def models(self, _request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": NAME}, {"id": "other"}]})
+        self.listed += 1
+        return web.json_response({"data": [{"id": self.lists}, {"id": "other"}]})
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await request.json())
@@ -63,24 +76,63 @@ class Engine:
 
 
 @asynccontextmanager
-async def served(
-    engine: Engine, folder: Path, *, parallel: int = 4, queue: int = 4
-) -> AsyncGenerator[PeerModel]:
+async def listening(engine: Engine, folder: Path) -> AsyncGenerator[None]:
     app = web.Application()
     app.router.add_get("/v1/models", engine.models)
     app.router.add_post("/v1/chat/completions", engine.chat)
-    runner = web.AppRunner(app, handler_cancellation=True)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
-    socket = folder / "engine.sock"
-    await web.UnixSite(runner, str(socket)).start()
-    peer = Peer(address=Listen(path=socket), name=NAME, parallel=parallel)
+    await web.UnixSite(runner, str(folder / "engine.sock")).start()
+    try:
+        yield
+    finally:
+        engine.go.set()
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def asking(
+    folder: Path, *, parallel: int = 4, queue: int = 4, stall_s: float = 300
+) -> AsyncGenerator[PeerModel]:
+    """Yield a model of the engine that listens in this folder, if one does."""
+    place = Listen(path=folder / "engine.sock")
+    peer = Peer(address=place, name=NAME, parallel=parallel, stall_s=stall_s)
     model = PeerModel(peer, max_queued=queue)
     try:
         yield model
     finally:
-        engine.go.set()
         await model.close()
-        await runner.cleanup()
+
+
+@asynccontextmanager
+async def served(
+    engine: Engine,
+    folder: Path,
+    *,
+    parallel: int = 4,
+    queue: int = 4,
+    stall_s: float = 300,
+) -> AsyncGenerator[PeerModel]:
+    asked = asking(folder, parallel=parallel, queue=queue, stall_s=stall_s)
+    async with listening(engine, folder), asked as model:
+        yield model
+
+
+def states_of(model: PeerModel) -> asyncio.Queue[str]:
+    """Return what is wrong with it, each time that this changes; empty: nothing."""
+    states = asyncio.Queue[str]()
+
+    def failed(reason: Reason, why: str) -> None:
+        assert reason is Reason.MODEL_UNAVAILABLE
+        assert model.failing is reason
+        states.put_nowait(why)
+
+    def loaded() -> None:
+        assert model.failing is None
+        states.put_nowait("")
+
+    model.report_to(loaded, failed)
+    return states
 
 
 async def answers(model: PeerModel, chat: ChatCompletionRequest = CHAT) -> list[Answer]:
@@ -167,6 +219,9 @@ REFUSALS = [
     (429, b"", BusyError),
     (500, CANARY.encode(), ModelError),
     (302, b"", ModelError),
+    (404, CANARY.encode(), ModelUnavailableError),
+    (502, b"", ModelUnavailableError),
+    (504, b"", ModelUnavailableError),
     (400, b"not JSON", ChatError),
     (400, b'{"error": {"message": "bad role"}}', ChatError),
     (400, b'{"error": {"type": "exceed_context_size_error"}}', PromptTooLongError),
@@ -208,6 +263,9 @@ async def test_a_socket_that_others_can_replace_is_refused(tmp_path: Path) -> No
         os.chmod(tmp_path, 0o777)  # noqa: PTH101, S103 - ours
         with pytest.raises(ModelError):
             await answers(model)
+        with pytest.raises(ModelError) as caught:
+            await model.start()
+        assert type(caught.value) is ModelError
         os.chmod(tmp_path, 0o700)  # noqa: PTH101 - ours
     assert engine.requests == []
 
@@ -215,18 +273,227 @@ async def test_a_socket_that_others_can_replace_is_refused(tmp_path: Path) -> No
 async def test_an_engine_that_is_gone_is_an_error_without_the_question(
     tmp_path: Path,
 ) -> None:
-    async with served(Engine(*WHOLE), tmp_path) as model:
-        pass
-    with pytest.raises(ModelError) as caught:
-        await answers(model)
-    assert CANARY not in "".join(traceback.format_exception(caught.value))
-    await model.close()
+    async with asking(tmp_path) as model:
+        for _ in range(2):
+            with pytest.raises(ModelUnavailableError) as caught:
+                await answers(model)
+            assert CANARY not in "".join(traceback.format_exception(caught.value))
+            # At first there is no socket, then none that anything listens at.
+            async with listening(Engine(*WHOLE), tmp_path):
+                pass
 
 
 async def test_an_answer_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     async with served(Engine(piece("From "), STOP), tmp_path) as model:
-        with pytest.raises(ModelError):
+        with pytest.raises(EngineCrashedError):
             await answers(model)
+
+
+class Dropping(Engine):
+    """It ends the connection after some events, or before it says anything."""
+
+    @override
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if self.events:
+            await response.prepare(request)
+        for each in self.events:
+            await response.write(each)
+        assert request.transport is not None
+        request.transport.abort()
+        await asyncio.Event().wait()
+        return response
+
+
+@pytest.mark.parametrize("events", [(), (piece("From "),)], ids=["at once", "later"])
+async def test_an_engine_that_ends_the_connection_crashed(
+    tmp_path: Path, events: tuple[bytes, ...]
+) -> None:
+    async with served(Dropping(*events), tmp_path) as model:
+        with pytest.raises(EngineCrashedError) as caught:
+            await answers(model)
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_an_engine_that_ends_is_known_until_it_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "IDLE_S", 0.01)
+    monkeypatch.setattr(peer_module, "LOOK_S", 0.01)
+    engine = Engine()
+    async with asking(tmp_path) as model, asyncio.timeout(20):
+        async with listening(engine, tmp_path):
+            await model.start()
+            states = states_of(model)
+            assert model.failing is None
+        assert await states.get() == UNREACHABLE
+        late = states_of(model)
+        assert late.get_nowait() == UNREACHABLE
+        async with listening(engine, tmp_path):
+            assert await late.get() == ""
+
+
+async def test_an_engine_that_lists_another_model_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "IDLE_S", 0.01)
+    engine = Engine()
+    async with served(engine, tmp_path) as model, asyncio.timeout(20):
+        await model.start()
+        states = states_of(model)
+        engine.lists = "another"
+        assert await states.get() == OTHER_MODEL
+
+
+async def test_a_question_without_an_answer_has_the_engine_looked_at(
+    tmp_path: Path,
+) -> None:
+    async with asking(tmp_path) as model, asyncio.timeout(20):
+        async with listening(Engine(), tmp_path):
+            await model.start()
+            states = states_of(model)
+        with pytest.raises(ModelUnavailableError):
+            await answers(model)
+        assert await states.get() == UNREACHABLE
+
+
+async def test_an_engine_in_use_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "IDLE_S", 0.01)
+    asked = asyncio.Queue[None]()
+
+    class InUse(PeerModel):
+        @override
+        def _unheard_s(self) -> float:
+            asked.put_nowait(None)
+            return 0.0
+
+    engine = Engine()
+    peer = Peer(address=Listen(path=tmp_path / "engine.sock"), name=NAME)
+    async with listening(engine, tmp_path), asyncio.timeout(20):
+        model = InUse(peer, max_queued=1)
+        await model.start()
+        for _ in range(3):
+            await asked.get()
+        assert engine.listed == 1
+        await model.close()
+
+
+async def test_an_engine_that_lists_nothing_in_time_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mute(Engine):
+        @override
+        async def models(self, _request: web.Request) -> web.Response:
+            await asyncio.Event().wait()
+            return web.Response()
+
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(peer_module, "LIST_S", 0.05)
+    monkeypatch.setattr(peer_module, "START_S", 2.0)
+    async with served(Mute(), tmp_path) as model, asyncio.timeout(20):
+        with pytest.raises(ModelError):
+            await model.start(sleep=sleep)
+    assert slept == [1.0]
+
+
+async def test_an_engine_that_writes_nothing_hangs_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "LOOK_S", 0.01)
+    engine = Engine(*WHOLE)
+    engine.go.clear()
+    async with (
+        served(engine, tmp_path, stall_s=0.3) as model,
+        asyncio.timeout(20),
+    ):
+        await model.start()
+        states = states_of(model)
+        with pytest.raises(EngineHungError):
+            await answers(model)
+        assert await states.get() == SILENT
+        # Its list of models says nothing about that.
+        while engine.listed < 4:  # noqa: ASYNC110 - the server's own count
+            await asyncio.sleep(0.01)
+        assert model.failing is Reason.MODEL_UNAVAILABLE
+        assert states.empty()
+        engine.go.set()
+        await answers(model)
+        assert await states.get() == ""
+
+
+class Pinging(Engine):
+    """It keeps the connection alive, and writes nothing."""
+
+    @override
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        while True:
+            await response.write(b": ping\n\n")
+            await asyncio.sleep(0.02)
+
+
+class Headless(Engine):
+    """It does not even send a head."""
+
+    @override
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        return web.StreamResponse()
+
+
+@pytest.mark.parametrize("engine", [Pinging, Headless])
+async def test_neither_comments_nor_no_head_are_an_answer(
+    tmp_path: Path, engine: type[Engine]
+) -> None:
+    async with (
+        served(engine(), tmp_path, stall_s=0.3) as model,
+        asyncio.timeout(20),
+    ):
+        with pytest.raises(EngineHungError):
+            await answers(model)
+
+
+async def test_a_question_that_waits_while_others_are_answered_finds_it_busy(
+    tmp_path: Path,
+) -> None:
+    class OneAtATime(Engine):
+        @override
+        async def chat(self, request: web.Request) -> web.StreamResponse:
+            self.requests.append(await request.json())
+            first = len(self.requests) == 1
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            while True:
+                await response.write(piece("x") if first else b": wait\n\n")
+                await asyncio.sleep(0.02)
+
+    async with (
+        served(OneAtATime(), tmp_path, stall_s=1) as model,
+        asyncio.timeout(20),
+    ):
+        await model.start()
+        states = states_of(model)
+        begun = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in model.answer(CHAT):
+                begun.set()
+
+        running = asyncio.ensure_future(read())
+        await begun.wait()
+        with pytest.raises(BusyError):
+            await answers(model)
+        assert model.failing is None
+        assert states.empty()
+        running.cancel()
+        await asyncio.wait({running})
 
 
 # A real engine: CURTILAGE_ENGINE is its address, such as unix:/run/engine.sock or

@@ -463,16 +463,16 @@ def test_what_was_not_asked_is_not_sent() -> None:
     }
 
 
-@pytest.mark.parametrize("told", TOO_LONG, ids=lambda each: each.id)
-def test_a_text_that_is_too_long_is_known_with_its_numbers(told: TooLongSaid) -> None:
+@pytest.mark.parametrize("case", TOO_LONG, ids=lambda each: each.id)
+def test_a_text_that_is_too_long_is_known_with_its_numbers(case: TooLongSaid) -> None:
     chat = replace(CHAT, max_tokens=5000)
-    error = refusal_of(json.dumps(told.body).encode(), chat)
+    error = refusal_of(json.dumps(case.body).encode(), chat)
     assert isinstance(error, PromptTooLongError)
-    if told.prompt is None or told.context is None:
+    if case.prompt is None or case.context is None:
         assert error.too_long is None
         return
     assert error.too_long == TooLong(
-        prompt_tokens=told.prompt, max_tokens=5000, context_tokens=told.context
+        prompt_tokens=case.prompt, max_tokens=5000, context_tokens=case.context
     )
 
 

@@ -184,6 +184,7 @@ class EventReader:
         chat: the request that they answer.
 
     Attributes:
+        events: how many were read: these show that the engine writes.
         ended: the end mark was read.
     """
 
@@ -191,6 +192,7 @@ class EventReader:
         self._choices = tuple(_ChoiceReader(chat, number) for number in range(chat.n))
         self._held = bytearray()
         self._usage = (0, 0)
+        self.events = 0
         self.ended = False
 
     def push(self, data: bytes) -> Iterator[Answer]:
@@ -211,6 +213,7 @@ class EventReader:
                 yield from self._event(value.removeprefix(b" "))
 
     def _event(self, data: bytes) -> Iterator[Answer]:
+        self.events += 1
         if data == _DONE:
             self.ended = True
             yield self._ending()

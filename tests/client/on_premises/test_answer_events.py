@@ -332,15 +332,15 @@ def test_the_likeliest_tokens_are_read() -> None:
     assert delta.tops == ((("a", -0.5),) * 2,)
 
 
-@pytest.mark.parametrize("told", TOO_LONG, ids=lambda each: each.id)
+@pytest.mark.parametrize("case", TOO_LONG, ids=lambda each: each.id)
 def test_a_text_that_is_too_long_for_the_server_is_known_with_its_numbers(
-    told: TooLongSaid,
+    case: TooLongSaid,
 ) -> None:
-    error = refusal_of(json.dumps(told.body).encode())
+    error = refusal_of(json.dumps(case.body).encode())
     assert error.reason is OnPremisesFailure.TOO_LONG
-    assert error.limit_tokens == told.context
+    assert error.limit_tokens == case.context
     shown = [int(each) for each in re.findall("[0-9]+", str(error))]
-    assert shown == [each for each in (told.prompt, told.context) if each]
+    assert shown == [each for each in (case.prompt, case.context) if each]
     assert error.code is None
 
 
