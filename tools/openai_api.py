@@ -79,6 +79,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     f"{_CONSENT}",
     "cost_unmeetable": "raise `max_cost`, or leave it out",
     "date_refused": "set this machine's clock",
+    "enclave_refused_query": "change the field that `param` or `message` names",
     "home_unavailable": "leave `mode` out, or install a local model",
     "internal": _OPERATOR,
     "local_late": "ask for a shorter answer, or raise `--answer-seconds`",

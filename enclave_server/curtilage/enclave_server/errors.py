@@ -13,7 +13,7 @@ token or key material.
     │   ├── BusyError       the queue is full; a later request may succeed
     │   ├── EngineCrashedError  the engine's process ended during the answer
     │   ├── EngineHungError     it made no progress and was ended
-    │   ├── ModelUnavailableError  it cannot be loaded again, for now
+    │   ├── ModelUnavailableError  it cannot be loaded or reached, for now
     │   └── PromptTooLongError  the prompt and its answer exceed the context
     └── ChatError           the request inside the encapsulation is refused
 """
@@ -78,7 +78,10 @@ class EngineHungError(ModelError):
 
 
 class ModelUnavailableError(ModelError):
-    """The model's file cannot be loaded again; that is tried at intervals."""
+    """The model's file cannot be loaded again, or its server cannot be reached.
+
+    That is tried at intervals.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,7 @@ class PromptTooLongError(ModelError):
     """Prompt and answer together do not fit into the context.
 
     Attributes:
-        too_long: the numbers; None: an engine of others does not say.
+        too_long: the numbers; None: an engine of others does not name both.
     """
 
     def __init__(self, message: str, too_long: TooLong | None = None) -> None:

@@ -6,7 +6,7 @@ side is stored, logged or put into an exception.
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
@@ -229,7 +229,9 @@ class Model:
         ended: dict[int, Ending] = {}
         try:
             places = asyncio.Semaphore(max(1, self._engine.info.sequences // 2))
-            answers = [self._events(each, places) for each in _requests(chat)]
+            # In a thread: their schemas are parsed, and frames are due meanwhile.
+            requests = await asyncio.to_thread(_requests, chat)
+            answers = [self._events(each, places) for each in requests]
             # Closed with us: a client that disconnects stops the engine at once, not at
             # the next garbage collection, and the requests after it wait no longer.
             async with aclosing(merged(answers)) as events:
@@ -368,18 +370,20 @@ def _reason(problem: InferenceError) -> Reason:
             return Reason.MODEL_UNAVAILABLE
 
 
-def _requests(chat: ChatCompletionRequest) -> Iterator[GenerateRequest]:
-    """Yield one request for each answer."""
+def _requests(chat: ChatCompletionRequest) -> list[GenerateRequest]:
+    """Return one request for each answer."""
     request, seed = _request(chat), chat.seed
+    requests: list[GenerateRequest] = []
     for choice in range(chat.n):
         if seed is not None and choice:
             # Several answers from one seed would be one. Signed, of 64 bits.
             seed = (seed + MAX_SEED + 2) % (2 * MAX_SEED + 2) - MAX_SEED - 1
-        yield replace(request, settings=replace(request.settings, seed=seed))
+        settings = replace(request.settings, seed=seed)
+        requests.append(replace(request, settings=settings))
+    return requests
 
 
 def _request(chat: ChatCompletionRequest) -> GenerateRequest:
-    """Translate; a speaker's name is dropped, as no template reads it."""
     return GenerateRequest(
         messages=each_in_field("messages", _message, chat.messages),
         settings=SamplingSettings(
@@ -404,6 +408,7 @@ def _message(message: Turn) -> ChatMessage:
     return ChatMessage(
         role=message.role,
         content=message.content,
+        name=message.name or "",
         tool_calls=tuple(
             ToolCall(id=each.id, name=each.name, arguments=each.arguments)
             for each in message.calls

@@ -441,7 +441,7 @@ class LlamaCppEngine:
             least_tokens=self._settings.least_context_tokens,
             sequences=self._planner.sequences,
             kv_type=self._settings.kv_type,
-            flash_attention=self._settings.flash_attention,
+            flash_attention=self._settings.attention,
         )
 
     def _measure(self, context: Context) -> list[float]:

@@ -20,6 +20,7 @@ from curtilage.client.chat.answer import (
 )
 from curtilage.client.chat.openai_chat import (
     MAX_MESSAGES,
+    MAX_NAME_CHARS,
     MAX_REQUEST_BYTES,
     MAX_STOP_CHARS,
     parse_completion_request,
@@ -435,6 +436,7 @@ def test_the_body_names_who_answered() -> None:
         ({"seed": -1}, "seed"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": [""]}, "stop"),
+        ({"stop": "x" * (MAX_STOP_CHARS + 1)}, "stop"),
         ({"stream": "yes"}, "stream"),
         ({"stop": "x" * (MAX_STOP_CHARS + 1)}, "stop"),
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
@@ -463,6 +465,18 @@ def test_the_body_names_who_answered() -> None:
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
             {"messages": [{"role": "user", "content": "", "name": 1}]},
+            "messages[0].name",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "", "name": ""}]},
+            "messages[0].name",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "", "name": "x" * (MAX_NAME_CHARS + 1)}
+                ]
+            },
             "messages[0].name",
         ),
         ({CANARY: 1}, None),

@@ -471,7 +471,10 @@ async def test_a_token_of_a_call_has_its_log_probability(route: str) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_setting_reaches_the_engine(route: str, stream: bool) -> None:
     asked = Asked(Script(pieces=["a"] * 30), **WORDS)
-    said: Any = [{"role": "developer", "content": "Be brief."}, *question(route)]
+    said: Any = [
+        {"role": "developer", "content": "Be brief."},
+        {**question(route)[0], "name": "Dr. Ö"},
+    ]
     more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
     async with asked.client() as client:
         answer: Any = await client.chat.completions.create(
@@ -494,7 +497,10 @@ async def test_each_setting_reaches_the_engine(route: str, stream: bool) -> None
         )
     assert [each.completion_tokens for each in usage] == [24]
     (request,) = asked.engine_of(route).requests
-    assert [each.role for each in request.messages] == ["developer", "user"]
+    assert [(each.role, each.name) for each in request.messages] == [
+        ("developer", ""),
+        ("user", "Dr. Ö"),
+    ]
     settings = request.settings
     assert (settings.max_tokens, settings.stop) == (24, ("END",))
     assert (settings.presence_penalty, settings.frequency_penalty) == (0.5, -1.5)

@@ -520,7 +520,7 @@ async def test_queries_at_a_time_are_as_many_as_memory_holds(  # noqa: PLR0917
     size_bytes = len(await asyncio.to_thread(byte_model.read_bytes))
     shape = read_shape(byte_model)
     assert shape is not None
-    room = shape.memory_bytes(size_bytes, contexts * shape.trained_context)
+    room = shape.memory_bytes(size_bytes, shape.trained_context, contexts=contexts)
     monkeypatch.setattr(local, "available_memory", lambda: room)
     model = LocalModel.open(
         str(byte_model),

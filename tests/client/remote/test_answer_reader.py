@@ -305,7 +305,57 @@ def test_other_numbers_of_the_enclave_are_not_shown(number: object) -> None:
     assert "9000" not in str(error)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"error": {"code": "x"}}'])
-def test_another_refusal_of_a_request_has_its_status(content: bytes) -> None:
-    error = refused_by(400, b"application/json", content)
-    assert (error.reason, error.code) == (EnclaveFailure.REFUSED, "400")
+def said(code: object, param: object = None) -> bytes:
+    return json.dumps({"error": {"code": code, "param": param}}).encode()
+
+
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", said("x"), said(1, []), said("x", "canary")]
+)
+def test_another_refusal_of_a_request_has_its_status(
+    status: int, content: bytes
+) -> None:
+    error = refused_by(status, b"application/json", content)
+    asked = EnclaveFailure.REFUSED_QUERY
+    reason = asked if status == 400 else EnclaveFailure.MODEL_FAILED
+    assert (error.reason, error.code) == (reason, str(status))
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "reason", "code"),
+    [
+        (400, said("out_of_range"), EnclaveFailure.REFUSED_QUERY, "out_of_range"),
+        (
+            400,
+            said("out_of_range", "max_tokens"),
+            EnclaveFailure.REFUSED_QUERY,
+            "out_of_range: max_tokens",
+        ),
+        (500, said("engine_crashed"), EnclaveFailure.MODEL_FAILED, "engine_crashed"),
+        (500, said("engine_hung"), EnclaveFailure.MODEL_FAILED, "engine_hung"),
+        (503, said("model_unavailable"), EnclaveFailure.MODEL_UNAVAILABLE, None),
+        (503, said("busy"), EnclaveFailure.BUSY, None),
+        (504, said("time_limit"), EnclaveFailure.TIMEOUT, None),
+        (418, said("engine_hung"), EnclaveFailure.REFUSED, "418"),
+    ],
+)
+@pytest.mark.parametrize("in_head", [True, False])
+def test_what_an_enclave_says_of_a_failure_is_its_reason(
+    status: int, content: bytes, reason: EnclaveFailure, code: str | None, in_head: bool
+) -> None:
+    if not in_head:
+        value = json.loads(content)
+        value["error"]["status"] = status
+        content = json.dumps(value).encode()
+        if status == 418:
+            pytest.skip("a status that no enclave sends is judged by its head")
+    error = refused_by(status if in_head else 200, b"application/json", content)
+    assert (error.reason, error.code) == (reason, code)
+
+
+def test_what_passes_is_asked_again_and_what_does_not_is_not() -> None:
+    assert EnclaveFailure.MODEL_FAILED.passes
+    assert EnclaveFailure.MODEL_UNAVAILABLE.passes
+    assert not EnclaveFailure.REFUSED_QUERY.passes
+    assert EnclaveFailure.REFUSED_QUERY.counts_as is None

@@ -54,6 +54,7 @@ from curtilage.client.errors import (
 from curtilage.policy.decision.findings import Where
 
 MAX_MESSAGES: Final = 1024
+MAX_NAME_CHARS: Final = 64
 OTHER: Final = "other"
 JsonObject = dict[str, object]
 
@@ -124,8 +125,13 @@ def _message(index: int, value: object, calls: Calls) -> tuple[Message, list[Oth
     role, name = message.get("role"), message.get("name")
     if not isinstance(role, str) or role not in ROLES:
         raise UsageError(f"{param}.role is not a known role", param=f"{param}.role")
-    if name is not None and not isinstance(name, str):
-        raise UsageError(f"{param}.name must be a string", param=f"{param}.name")
+    if name is not None and not (
+        isinstance(name, str) and 1 <= len(name) <= MAX_NAME_CHARS
+    ):
+        raise UsageError(
+            f"{param}.name must be a string of 1 to {MAX_NAME_CHARS} characters",
+            param=f"{param}.name",
+        )
     refusal = message.get("refusal") if role == ASSISTANT else None
     spoken = {"refusal"} if isinstance(refusal, str) else set[str]()
     called, result_of = _calls(message, role, calls, param)

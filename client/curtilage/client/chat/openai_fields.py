@@ -19,9 +19,11 @@ HEALTH_PATH: Final = "/healthz"
 
 USED: Final[Mapping[str, str]] = {
     "model": f"`{MODEL_ID}`, left out, or a name of the file of models",
-    "messages": "text: a string, or a list of parts of type `text`; a `name`; calls of "
-    "tools and their results",
-    "max_tokens": "1 to 32768",
+    "messages": "text: a string, or a list of parts of type `text`; a `name` of 1 to "
+    "64 characters, which the model reads in front of the text; calls of tools and "
+    "their results",
+    "max_tokens": "1 to 32768; an enclave ends each answer at 4096 "
+    "(`limits.max_tokens`)",
     "max_completion_tokens": "the same; counts where both are given",
     "temperature": "0 to 2",
     "top_p": "0.001 to 1",

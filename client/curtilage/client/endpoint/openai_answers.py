@@ -171,6 +171,7 @@ def sse(value: JsonObject) -> bytes:
 OPENAI_TOO_LONG: Final = "context_length_exceeded"
 _NAMED_AS_OPENAI: Final = {"context_too_long": OPENAI_TOO_LONG}
 _TOO_LONG_ELSEWHERE: Final = frozenset({"enclave_too_long", "on_premises_too_long"})
+_REFUSED_THERE: Final = "enclave_refused_query"
 
 
 def error_object(error: ClientError) -> tuple[int, JsonObject]:
@@ -204,6 +205,8 @@ def _of_reason(reason: str) -> tuple[int, str, str]:
     """Return status, type and code for why a tier elsewhere did not answer."""
     if reason in _TOO_LONG_ELSEWHERE:
         return 400, "invalid_request_error", OPENAI_TOO_LONG
+    if reason == _REFUSED_THERE:
+        return 400, "invalid_request_error", reason
     return 502, "unavailable_error", reason
 
 

@@ -739,10 +739,10 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
 
 
 def _message(message: Message) -> ChatMessage:
-    """Translate; a speaker's name is dropped, as no template reads it."""
     return ChatMessage(
         role=message.role,
         content=message.content,
+        name=message.name or "",
         tool_calls=tuple(
             ToolCall(
                 id=id_of(each.number),

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final, NoReturn, cast
@@ -47,13 +47,63 @@ MAX_CALLS: Final = 128
 _AROUND_BYTES: Final = 64
 """Bytes allowed for the wrapper around the evidence, `{"evidence":}`, and more."""
 _OK: Final = 200
-_BAD_REQUEST: Final = 400
 _REASONS: Final = {
+    400: EnclaveFailure.REFUSED_QUERY,
     413: EnclaveFailure.TOO_LARGE,
     429: EnclaveFailure.BUSY,
+    500: EnclaveFailure.MODEL_FAILED,
     503: EnclaveFailure.BUSY,
     504: EnclaveFailure.TIMEOUT,
 }
+_WITH_CODE: Final = frozenset(
+    {
+        EnclaveFailure.MODEL_FAILED,
+        EnclaveFailure.REFUSED,
+        EnclaveFailure.REFUSED_QUERY,
+    }
+)
+_CODES: Final[Mapping[str, EnclaveFailure]] = {
+    **dict.fromkeys(
+        (
+            "invalid_json",
+            "invalid_value",
+            "out_of_range",
+            "too_complex",
+            "too_many_messages",
+            "unsupported_parameter",
+        ),
+        EnclaveFailure.REFUSED_QUERY,
+    ),
+    "engine_crashed": EnclaveFailure.MODEL_FAILED,
+    "engine_hung": EnclaveFailure.MODEL_FAILED,
+    "model_unavailable": EnclaveFailure.MODEL_UNAVAILABLE,
+}
+"""What an enclave's error says more exactly than its status."""
+_FIELDS: Final = frozenset(
+    {
+        "content",
+        "deterministic",
+        "frequency_penalty",
+        "max_tokens",
+        "messages",
+        "model",
+        "n",
+        "name",
+        "presence_penalty",
+        "response_format",
+        "role",
+        "seed",
+        "stop",
+        "temperature",
+        "tool_call_id",
+        "tool_calls",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+    }
+)
+"""Fields that an enclave may name in an error."""
 _SOON: Final = re.compile(rb"[0-9]|10")
 """Longest Retry-After that is honoured, in seconds."""
 _REFUSALS: Final = frozenset({media.PROBLEM_JSON.encode(), b"application/json"})
@@ -251,12 +301,18 @@ class Problem(JsonText):
     """A refusal in JSON, more specific than its status (RFC 9457, or OpenAI's).
 
     Args:
-        date: the ``date`` field of the same response.
+        status: of the response.
+        date: its ``date`` field.
+        retry_after_s: its ``retry-after`` field, if it is short.
     """
 
-    def __init__(self, date: datetime | None) -> None:
+    def __init__(
+        self, status: int, date: datetime | None, retry_after_s: int | None
+    ) -> None:
         super().__init__()
+        self._status = status
         self._date = date
+        self._retry_after_s = retry_after_s
 
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
@@ -265,15 +321,16 @@ class Problem(JsonText):
         # was inside the seal, so it comes from the enclave and not from the relay.
         if value.get("type") == media.PROBLEM_DATE:
             raise DateRefusedError(self._date)
-        _refuse_too_long(value.get("error"))
-        # Mapped to a closed set: text of the other side enters no error.
-        code = _REPLAYED if value.get("code") == _REPLAYED else str(_BAD_REQUEST)
-        raise EnclaveError(EnclaveFailure.REFUSED, code=code)
+        if value.get("code") == _REPLAYED:
+            raise EnclaveError(EnclaveFailure.REFUSED, code=_REPLAYED)
+        error = value.get("error")
+        _refuse_too_long(error)
+        _refuse(self._status, error, self._retry_after_s)
 
     @override
     def end(self) -> Finished:
         """Refuse: a refusal without a body is still one."""
-        raise EnclaveError(EnclaveFailure.REFUSED, code=str(_BAD_REQUEST))
+        _refuse(self._status, retry_after_s=self._retry_after_s)
 
 
 class Nothing(JsonText):
@@ -358,31 +415,42 @@ def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
     # 200 carries an answer, and nothing else in a head is acted upon.
     fields = dict(head.fields)
     media_type = fields.get(b"content-type", b"").partition(b";")[0].strip()
-    if head.status == _BAD_REQUEST and media_type in _REFUSALS:
-        return Problem(parse_date(fields.get(b"date", b"")))
     if head.status != _OK:
         # Trusted because it was sealed; a Retry-After from the relay could be forged.
         said = fields.get(b"retry-after", b"")
-        _refuse(head.status, int(said) if _SOON.fullmatch(said) else None)
+        later = int(said) if _SOON.fullmatch(said) else None
+        if media_type in _REFUSALS and head.status in _REASONS:
+            return Problem(head.status, parse_date(fields.get(b"date", b"")), later)
+        _refuse(head.status, retry_after_s=later)
     return media_type
 
 
-def _refuse(status: int | None, retry_after_s: int | None = None) -> NoReturn:
+def _refuse(
+    status: int | None, error: object = None, retry_after_s: int | None = None
+) -> NoReturn:
     """Raise the reason for a status; without a status, the answer was cut."""
     if status is None:
         raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
-    # The number alone (three digits), and only where no better reason is known.
     reason = _REASONS.get(status, EnclaveFailure.REFUSED)
-    code = str(status) if reason is EnclaveFailure.REFUSED else None
-    later = retry_after_s if reason is EnclaveFailure.BUSY else None
-    raise EnclaveError(reason, code=code, retry_after_s=later)
+    # Of closed sets: text of the other side enters no error. Otherwise the status.
+    said, field = _member(error, "code"), _member(error, "param")
+    code = said if isinstance(said, str) and said in _CODES else str(status)
+    reason = _CODES.get(code, reason)
+    if isinstance(field, str) and field in _FIELDS:
+        code = f"{code}: {field}"
+    raise EnclaveError(
+        reason,
+        code=code if reason in _WITH_CODE else None,
+        retry_after_s=retry_after_s if reason is EnclaveFailure.BUSY else None,
+    )
 
 
 def _refuse_error(value: dict[str, object], *, cut: bool = False) -> NoReturn:
     """Raise the reason that an error object names."""
-    if not cut:
-        _refuse_too_long(value["error"])
-    _refuse(None if cut else _status_of(value))
+    if cut:
+        _refuse(None)
+    _refuse_too_long(value["error"])
+    _refuse(_status_of(value), value["error"])
 
 
 def _refuse_too_long(error: object) -> None:

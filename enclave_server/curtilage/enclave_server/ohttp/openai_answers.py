@@ -28,7 +28,7 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "invalid_value": "A field has the wrong type or value.",
     "method_not_allowed": "The method is not allowed here.",
     "model_not_found": "There is no model of this name here.",
-    "model_unavailable": "The model cannot be loaded. Try again later.",
+    "model_unavailable": "The model is not available. Try again later.",
     "no_evidence": "No evidence was available in time.",
     "not_found": "There is nothing here.",
     "out_of_range": "A field is outside its range.",
