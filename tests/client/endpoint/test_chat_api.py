@@ -536,6 +536,48 @@ async def test_what_the_enclave_refuses_is_answered_locally() -> None:
     assert len(asked.enclave.engine.requests) == 1
 
 
+UNENFORCED: Any = {
+    "type": "function",
+    "function": {
+        "name": "lose",
+        "parameters": {
+            "type": "object",
+            "properties": {"canary": {"type": "object", "minProperties": 1}},
+        },
+        "strict": True,
+    },
+}
+
+
+@both_routes
+async def test_a_schema_that_is_not_enforced_is_named(route: str) -> None:
+    asked = Asked(Script(), **WORDS)
+    async with asked.client() as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(
+                model="curtilage", messages=question(route), tools=[*TOOLS, UNENFORCED]
+            )
+    assert refused.value.param == "tools[1].function.parameters"
+    assert "minProperties, at properties[0]" in refused.value.message
+    assert "canary" not in refused.value.message
+
+
+async def test_a_schema_that_the_enclave_refuses_is_named() -> None:
+    asked = Asked(Script(), **WORDS)
+    async with asked.client() as client:
+        with pytest.raises(openai.APIStatusError) as refused:
+            await client.chat.completions.create(
+                model="curtilage",
+                messages=question("enclave"),
+                tools=[*TOOLS, UNENFORCED],
+                extra_body={"curtilage": {"require": "enclave"}},
+            )
+    assert (refused.value.status_code, refused.value.code) == (503, "required_unmet")
+    said = "schema_not_enforced: tools[1].function.parameters: minProperties, at "
+    assert f"{said}properties[0]" in refused.value.message
+    assert asked.engine.requests == []
+
+
 async def test_what_is_not_supported_is_named() -> None:
     asked = Asked(**WORDS)
     async with asked.client() as client:

@@ -15,6 +15,7 @@ from curtilage.client.chat.answer import (
     Finished,
     bytes_of,
 )
+from curtilage.client.endpoint.openai_answers import error_object
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote import answer_reader as content_module
 from curtilage.client.remote.answer_reader import (
@@ -26,6 +27,7 @@ from curtilage.client.remote.answer_reader import (
     content_reader,
 )
 from curtilage.client.remote.reasons import EnclaveFailure
+from curtilage.inference.schema import KEYWORDS
 from curtilage.wire.bhttp import ResponseHead
 from support.cuts import PLACES, cut
 from support.memory_enclave import chunk, completion, sse
@@ -271,9 +273,8 @@ TOO_LONG = {"error": {"code": "context_length_exceeded", "status": 400, **NUMBER
 
 def refused_by(status: int, media_type: bytes, content: bytes) -> EnclaveError:
     head = ResponseHead(status=status, fields=((b"content-type", media_type),))
-    reader = content_reader(head)
     with pytest.raises(EnclaveError) as refused:
-        read_all(reader, [content])
+        read_all(content_reader(head), [content])
     return refused.value
 
 
@@ -352,6 +353,60 @@ def test_what_an_enclave_says_of_a_failure_is_its_reason(
             pytest.skip("a status that no enclave sends is judged by its head")
     error = refused_by(status if in_head else 200, b"application/json", content)
     assert (error.reason, error.code) == (reason, code)
+
+
+SCHEMA = "response_format.json_schema.schema"
+PARAMETERS = "tools[3].function.parameters"
+
+
+def of_schema(**fields: object) -> EnclaveError:
+    error = {"code": "schema_not_enforced", "param": PARAMETERS, **fields}
+    return refused_by(400, b"application/json", json.dumps({"error": error}).encode())
+
+
+def test_the_keywords_are_those_of_the_engine() -> None:
+    assert set(KEYWORDS) == content_module._KEYWORDS  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("param", [PARAMETERS, SCHEMA, "messages[12]", "tools[0]"])
+def test_a_refused_schema_is_named_with_keyword_and_place(param: str) -> None:
+    error = of_schema(param=param, keyword="minItems", where="$defs.[3].properties[2]")
+    assert error.reason is EnclaveFailure.REFUSED_QUERY
+    assert error.param == param
+    said = f"(schema_not_enforced: {param}: minItems, at $defs.[3].properties[2])"
+    assert str(error).endswith(said)
+    # A record gets no position of the asker's.
+    field = param.partition("[")[0].partition(".")[0]
+    assert error.code == f"schema_not_enforced: {field}"
+    status, body = error_object(error)
+    assert status == 400
+    assert cast("dict[str, object]", body["error"])["param"] == param
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"param": "canary"},
+        {"param": "tools[canary].function.parameters"},
+        {"param": "tools[12345]"},
+        {"param": "messages[1].canary"},
+        {"param": ["canary"]},
+        {"keyword": "canary"},
+        {"keyword": ["canary"]},
+        {"where": "canary"},
+        {"where": "properties[0].canary[1]"},
+        {"where": "properties[0]canary"},
+        {"where": "properties[0]." * 30 + "canary"},
+        {"where": "[0]." * 100 + "[0]"},
+        {"where": 5},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_other_words_about_a_schema_are_not_shown(fields: dict[str, object]) -> None:
+    error = of_schema(**fields)
+    assert "canary" not in f"{error}{error!r}{vars(error)}"
+    assert ", at " not in str(error)
+    assert error.param == (None if "param" in fields else PARAMETERS)
 
 
 def test_what_passes_is_asked_again_and_what_does_not_is_not() -> None:

@@ -176,7 +176,7 @@ _REFUSED_THERE: Final = "enclave_refused_query"
 
 def error_object(error: ClientError) -> tuple[int, JsonObject]:
     """Return the HTTP status and the OpenAI-style body for an error."""
-    param = error.param if isinstance(error, UsageError) else None
+    param = error.param if isinstance(error, UsageError | ElsewhereError) else None
     match error:
         case UsageError():
             status, code = error.http_status, error.code

@@ -68,6 +68,9 @@ _CODES: Final[Mapping[str, EnclaveFailure]] = {
             "invalid_json",
             "invalid_value",
             "out_of_range",
+            "schema_invalid",
+            "schema_not_enforced",
+            "schema_too_large",
             "too_complex",
             "too_many_messages",
             "unsupported_parameter",
@@ -104,6 +107,31 @@ _FIELDS: Final = frozenset(
     }
 )
 """Fields that an enclave may name in an error."""
+_PLACE: Final = re.compile(
+    r"(?:messages|tools)\[[0-9]{1,4}\](?:\.function\.parameters)?"
+    r"|response_format\.json_schema\.schema"
+)
+"""One of several fields, or a schema in one."""
+_KEYWORDS: Final = frozenset(
+    {
+        "$anchor", "$comment", "$defs", "$id", "$ref", "$schema", "additionalItems",
+        "additionalProperties", "allOf", "anyOf", "const", "contains",
+        "contentEncoding", "contentMediaType", "contentSchema", "default",
+        "definitions", "dependencies", "dependentRequired", "dependentSchemas",
+        "deprecated", "description", "else", "enum", "examples", "exclusiveMaximum",
+        "exclusiveMinimum", "format", "if", "items", "maxContains", "maxItems",
+        "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength",
+        "minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern",
+        "patternProperties", "prefixItems", "properties", "propertyNames", "readOnly",
+        "required", "then", "title", "type", "unevaluatedItems",
+        "unevaluatedProperties", "uniqueItems", "writeOnly",
+    }
+)  # fmt: skip
+"""Of JSON Schema, which an enclave may name as well."""
+_NAME: Final = re.compile("[a-z_]+")
+_STEP: Final = re.compile(r"([$A-Za-z]*)(?:\[[0-9]{1,5}\])?")
+"""A step of a path in a schema: a keyword, a position, or both."""
+_MOST_WHERE_CHARS: Final = 256
 _SOON: Final = re.compile(rb"[0-9]|10")
 """Longest Retry-After that is honoured, in seconds."""
 _REFUSALS: Final = frozenset({media.PROBLEM_JSON.encode(), b"application/json"})
@@ -433,16 +461,40 @@ def _refuse(
         raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
     reason = _REASONS.get(status, EnclaveFailure.REFUSED)
     # Of closed sets: text of the other side enters no error. Otherwise the status.
-    said, field = _member(error, "code"), _member(error, "param")
+    said, field = _member(error, "code"), _field_of(error)
     code = said if isinstance(said, str) and said in _CODES else str(status)
     reason = _CODES.get(code, reason)
-    if isinstance(field, str) and field in _FIELDS:
-        code = f"{code}: {field}"
-    raise EnclaveError(
-        reason,
-        code=code if reason in _WITH_CODE else None,
-        retry_after_s=retry_after_s if reason is EnclaveFailure.BUSY else None,
-    )
+    later = retry_after_s if reason is EnclaveFailure.BUSY else None
+    if reason not in _WITH_CODE:
+        raise EnclaveError(reason, retry_after_s=later)
+    parts = filter(None, (code, field, _in_schema(error)))
+    problem = EnclaveError(reason, code=": ".join(parts))
+    # Positions and paths are the asker's, and enter no record.
+    name = _NAME.match(field)
+    problem.code = code if name is None else f"{code}: {name[0]}"
+    problem.param = field or None
+    raise problem
+
+
+def _field_of(error: object) -> str:
+    """Return the field that an error names, if it may name that; otherwise nothing."""
+    field = _member(error, "param")
+    if not isinstance(field, str):
+        return ""
+    return field if field in _FIELDS or _PLACE.fullmatch(field) else ""
+
+
+def _in_schema(error: object) -> str:
+    """Return the place in a schema that an error names, in words of JSON Schema."""
+    keyword, where = _member(error, "keyword"), _member(error, "where")
+    parts: list[str] = []
+    if isinstance(keyword, str) and keyword in _KEYWORDS:
+        parts.append(keyword)
+    if isinstance(where, str) and 0 < len(where) <= _MOST_WHERE_CHARS:
+        steps = [_STEP.fullmatch(step) for step in where.split(".")]
+        if all(step and (not step[1] or step[1] in _KEYWORDS) for step in steps):
+            parts.append(f"at {where}")
+    return ", ".join(parts)
 
 
 def _refuse_error(value: dict[str, object], *, cut: bool = False) -> NoReturn:
