@@ -232,7 +232,7 @@ def context_of(
         least_tokens=settings.least_context_tokens,
         sequences=sequences,
         kv_type=settings.kv_type,
-        flash_attention=settings.flash_attention,
+        flash_attention=settings.attention,
     )
 
 

@@ -275,7 +275,9 @@ def _shortcomings(
         yield Denial.SLO
     if not view.available:
         yield Denial.UNAVAILABLE
-    if view.context_tokens is not None and prompt + answer > view.context_tokens:
+    # Engines refuse what exceeds their context if the answer is as long as it may be.
+    whole = prompt + max(answer, estimate.most_tokens)
+    if view.context_tokens is not None and whole > view.context_tokens:
         yield Denial.CONTEXT
 
 
