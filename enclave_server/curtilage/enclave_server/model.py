@@ -229,8 +229,11 @@ class Model:
         ended: dict[int, Ending] = {}
         try:
             places = asyncio.Semaphore(max(1, self._engine.info.sequences // 2))
-            # In a thread: their schemas are parsed, and frames are due meanwhile.
-            requests = await asyncio.to_thread(_requests, chat)
+            if chat.tools or chat.response_format is not None:
+                # Their schemas are parsed, and frames are due meanwhile.
+                requests = await asyncio.to_thread(_requests, chat)
+            else:
+                requests = _requests(chat)
             answers = [self._events(each, places) for each in requests]
             # Closed with us: a client that disconnects stops the engine at once, not at
             # the next garbage collection, and the requests after it wait no longer.
