@@ -640,9 +640,7 @@ async def test_the_likeliest_tokens_are_reported() -> None:
 
 
 LISTS = {"enum": list(range(1001))}
-DEEP: dict[str, Any] = {"type": "canary"}
-for _ in range(12):
-    DEEP = {"properties": {"a": DEEP}}
+DEEP = '{"properties": {"a": ' * 12 + '{"type": "canary"}' + "}}" * 12
 UNENFORCED = '{"type": "object", "properties": {"canary": {"minProperties": 1}}}'
 FORMAT = "response_format.json_schema.schema"
 
@@ -669,7 +667,7 @@ FORMAT = "response_format.json_schema.schema"
             SchemaPlace(),
         ),
         (
-            {"response_format": ChatFormat(name="a", schema=json.dumps(DEEP))},
+            {"response_format": ChatFormat(name="a", schema=DEEP)},
             "schema_invalid",
             FORMAT,
             # A longer path has no room.
