@@ -9,13 +9,13 @@ export ORT_DISABLE_TELEMETRY := 1
 SETUP := $(PYTHON) -m tools.bootstrap
 ALL := runtime format image test lab fuzz balancers lint
 PARTS := sandbox wire attest inference policy client transparency lab cli relay enclave_server
-CODE := $(PARTS) dev deploy/image benchmarks tools tests
+CODE := $(PARTS) dev deploy/containers deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test test-processes test-timing test-exhaustive test-removal
 .PHONY: test-all lint audit
 .PHONY: format bench train-guard train-router fuzz vectors conformance interop
-.PHONY: leak ledger outside image requirements clean
+.PHONY: leak ledger outside image containers compose-test requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answers regulated questions locally, and sends the rest to an attested enclave."
@@ -123,6 +123,14 @@ outside: ## Watch every program at work for 90 s from outside: names, connection
 image: ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
 	@$(SETUP) runtime image
 	@$(BIN)/python -m deploy.image build $(ARGS)
+
+containers: ## Build the container images and their bills of materials (ARGS="--twice" compares two builds; docs/containers.md)
+	@$(SETUP) runtime image
+	@$(BIN)/python -m deploy.containers build $(ARGS)
+
+compose-test: ## Bring every compose file up for real, ask questions, break parts (root on Debian; docs/containers.md)
+	@$(SETUP) runtime image
+	@PYTHONPATH=dev $(BIN)/python -m tools.compose_test $(ARGS)
 
 requirements: ## Resolve the pinned requirements again (needs uv)
 	@tools/requirements.sh

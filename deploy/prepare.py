@@ -154,8 +154,8 @@ def _command(out: Path) -> str:
 def _policy_steps(out: Path) -> str:
     root = shlex.quote(str(out / "root.pem"))
     return (
-        "  docker compose exec -T emulator cat /run/evidence/root.pem > "
-        f"{root}\n  {_command(out)} --policy {root}"
+        f"  docker compose cp emulator:/run/evidence/root.pem {root}\n"
+        f"  {_command(out)} --policy {root}"
     )
 
 

@@ -89,7 +89,7 @@ def test_a_root_that_is_missing_is_said_with_the_step_that_makes_it(
     assert prepare.main(["--out", str(tmp_path), "--policy", str(root)]) == 2
     said = capsys.readouterr().err
     assert f"{root}: no such file" in said
-    assert "exec -T emulator cat /run/evidence/root.pem" in said
+    assert "compose cp emulator:/run/evidence/root.pem" in said
     assert not (tmp_path / "policy.yaml").exists()
 
 

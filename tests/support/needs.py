@@ -156,6 +156,7 @@ PROCESS: Final[Table] = {
     "conformance/balancer": (),
     "conformance/relay": (),
     "degradation": (),
+    "deploy/test_containers_guest.py": (),
     "deploy/test_image_build.py": (),
     "deploy/test_image_door.py": (),
     "deploy/test_image_guest.py": (
@@ -282,8 +283,6 @@ PROCESS: Final[Table] = {
     "relay/test_upstream.py": (),
     "sandbox/test_wall.py": (),
     "test_compose.py": (
-        "test_compose_accepts_the_file",
-        "test_compose_refuses_a_misspelt_file",
         "test_prepare_makes_a_configuration_the_enclave_accepts",
     ),
     "test_documents.py": ("test_the_policy_in_the_readme_answers_as_it_says",),
