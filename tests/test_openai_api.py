@@ -11,8 +11,7 @@ from tools import openai_api
 
 from curtilage.client.chat import openai_fields
 from curtilage.client.chat.openai_fields import DROPPED, NEUTRAL, REFUSALS, ROUTES, USED
-from curtilage.client.endpoint import admission
-from curtilage.client.endpoint import server as gateway
+from curtilage.client.endpoint import admission, gateway, server
 from curtilage.client.endpoint.accounts import Callers
 from curtilage.client.endpoint.openai_answers import (
     error_object,
@@ -54,7 +53,7 @@ def test_no_field_is_in_two_tables() -> None:
 
 
 def test_every_route_is_in_the_document_and_is_answered() -> None:
-    endpoint = gateway._Endpoint(cast("Session", None), Callers())  # pyright: ignore[reportPrivateUsage]
+    endpoint = server.Endpoint(cast("Session", None), Callers())
     listed = {(method, path) for method, path in map(str.split, ROUTES)}
     for method, path in listed:
         asked = make_mocked_request(method, path)
@@ -88,18 +87,21 @@ def test_every_refusal_is_in_the_document() -> None:
         ).with_message("y"),
     ]
     bodies = [error_object(each) for each in raised]
-    pages = {
-        400: admission.MALFORMED,
-        401: gateway.NO_CALLER,
-        403: gateway.NOT_OURS,
-        404: gateway.NOT_FOUND,
-        405: gateway.NOT_ALLOWED,
-        414: admission.LONG_LINE,
-        417: gateway.NOT_EXPECTED,
-        429: admission.CROWDED,
-        431: admission.LONG_FIELD,
-    }
-    bodies += [(status, json.loads(page)) for status, page in pages.items()]
+    pages = [
+        (400, admission.MALFORMED),
+        (401, server.NO_CALLER),
+        (401, gateway.NO_KEY),
+        (403, server.NOT_OURS),
+        (403, gateway.NOT_NAMED),
+        (404, server.NOT_FOUND),
+        (405, server.NOT_ALLOWED),
+        (414, admission.LONG_LINE),
+        (417, server.NOT_EXPECTED),
+        (429, admission.CROWDED),
+        (429, gateway.IN_PROGRESS),
+        (431, admission.LONG_FIELD),
+    ]
+    bodies += [(status, json.loads(page)) for status, page in pages]
     found = {(status, _code(body)) for status, body in bodies}
     assert found == set(REFUSALS)
 

@@ -165,9 +165,9 @@ class Keys:
         self.made: list[Query] = []
         own = ConversationKeys.of
 
-        def of(keys: ConversationKeys, query: Query) -> bytes:
+        def of(keys: ConversationKeys, query: Query, whose: bytes = b"") -> bytes:
             self.made.append(query)
-            return own(keys, query)
+            return own(keys, query, whose)
 
         monkeypatch.setattr(ConversationKeys, "of", of)
 

@@ -54,6 +54,7 @@ PROCESS: Final[Table] = {
         "test_any_other_reply_downloads_nothing",
         "test_consent_downloads_the_model",
     ),
+    "cli/test_serve_gateway.py": (),
     "cli/test_serve_models.py": (),
     "cli/test_start.py": (
         "test_serve_says_once_what_is_wrong",

@@ -1,15 +1,17 @@
-"""``curtilage serve``: the OpenAI-compatible endpoint on loopback."""
+"""``curtilage serve``: the OpenAI-compatible endpoint, on loopback or as a gateway."""
 
 import asyncio
 import secrets
 import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from curtilage.cli.declared import Arguments
 from curtilage.cli.provenance import demonstration_words
@@ -18,7 +20,7 @@ from curtilage.cli.terminal import DONE, err, out_json, plural
 from curtilage.client.audit.checkpoint import CHECKPOINT_S
 from curtilage.client.config import ClientConfig
 from curtilage.client.consent import KEY_BYTES, ConsentDesk
-from curtilage.client.endpoint import server as gateway
+from curtilage.client.endpoint import server as endpoint
 from curtilage.client.endpoint.accounts import TOKEN_NAME, Callers, stored_token
 from curtilage.client.errors import ClientError, UsageError
 from curtilage.client.failure_texts import FAILURE_TEXTS
@@ -35,6 +37,12 @@ from curtilage.client.telemetry import (
     shutdown,
 )
 from curtilage.client.watch import watching
+
+if TYPE_CHECKING:  # imported where a gateway is asked for
+    from curtilage.client.endpoint.gateway_file import GatewayFile
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8642
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +62,40 @@ class _Listen:
         return {"listen": f"http://{host}:{port}/v1", **socket}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """An endpoint that listens.
+
+    Attributes:
+        ready: more members of the line on standard output.
+        reload: takes its file's present content, and says so; None: it has no file.
+    """
+
+    ready: dict[str, object]
+    reload: Callable[[], Awaitable[None]] | None = None
+
+
+_Opens = Callable[[Session], AbstractAsyncContextManager[_Running]]
+
+
 def run(arguments: Arguments) -> int:
     """Serve until interrupted."""
-    listen = _Listen(
-        host=None if arguments.no_tcp else arguments.host,
-        port=arguments.port,
-        socket=arguments.listen,
-    )
-    if listen.host is None and listen.socket is None:
-        raise UsageError("--no-tcp needs --listen unix:PATH")
+    if arguments.gateway is not None:
+        given = (arguments.host, arguments.port, arguments.listen)
+        if arguments.no_tcp or any(each is not None for each in given):
+            raise UsageError(
+                "--gateway FILE says where to listen; it excludes --host, --port, "
+                "--listen and --no-tcp"
+            )
+        opens = _as_gateway(Path(arguments.gateway))
+    else:
+        opens = _on_loopback(
+            _Listen(
+                host=None if arguments.no_tcp else arguments.host or DEFAULT_HOST,
+                port=DEFAULT_PORT if arguments.port is None else arguments.port,
+                socket=arguments.listen,
+            )
+        )
     configure(
         TelemetrySettings(
             otlp_endpoint=arguments.otlp, prometheus_port=arguments.prometheus_port
@@ -72,13 +105,82 @@ def run(arguments: Arguments) -> int:
         log = StateLog(
             LogForm(arguments.log), err, words=WORDS, clock=lambda: datetime.now(UTC)
         )
-        asyncio.run(_serve(config_from(arguments), listen, log))
+        asyncio.run(_serve(config_from(arguments), opens, log))
     finally:
         shutdown()
     return DONE
 
 
-async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
+def _on_loopback(listen: _Listen) -> _Opens:
+    """Return what serves this machine's programs."""
+    if listen.host is None and listen.socket is None:
+        raise UsageError("--no-tcp needs --listen unix:PATH")
+    token, path = kept_token()
+
+    @asynccontextmanager
+    async def opened(session: Session) -> AsyncGenerator[_Running]:
+        served = endpoint.serving(
+            session,
+            listen.host,
+            listen.port,
+            socket=listen.socket,
+            callers=Callers(token),
+        )
+        async with served as port:
+            if token is not None:
+                announce(token, path)
+            kept = None if token is None else str(path)
+            yield _Running(ready={**listen.shown(port), "token_file": kept})
+
+    return opened
+
+
+def _as_gateway(path: Path) -> _Opens:
+    """Return what serves a department's applications."""
+    from curtilage.client.endpoint.gateway import serving  # noqa: PLC0415
+    from curtilage.client.endpoint.gateway_file import read_gateway_file  # noqa: PLC0415
+
+    # Before the detectors start, which takes seconds.
+    file = read_gateway_file(path)
+    _warn_of(file)
+
+    @asynccontextmanager
+    async def opened(session: Session) -> AsyncGenerator[_Running]:
+        async with serving(session, file) as gateway:
+
+            async def reload() -> None:
+                """Take the file's present content; what is wrong changes nothing."""
+                try:
+                    read = await asyncio.to_thread(read_gateway_file, path)
+                    whole = gateway.replace(read)
+                except ClientError as error:
+                    err(f"the gateway is unchanged: {error}")
+                    return
+                _warn_of(read)
+                but = "" if whole else ", but for `listen` and whether there is TLS"
+                err(f"the gateway is that of {path}{but}")
+
+            ready: dict[str, object] = {
+                "listen": gateway.url,
+                "names": sorted(file.names),
+                "applications": list(gateway.applications),
+            }
+            yield _Running(ready=ready, reload=reload)
+
+    return opened
+
+
+def _warn_of(file: "GatewayFile") -> None:
+    """Warn of what a gateway's file permits and its author may not have meant."""
+    from curtilage.client.endpoint.listener import is_open_to_others  # noqa: PLC0415
+
+    if not file.records:
+        err(f"{file.path}: no application has a key: all requests are refused")
+    if file.tls is not None and is_open_to_others(file.tls):
+        err(f"{file.tls.key}: other accounts of this machine can read it")
+
+
+async def _serve(config: ClientConfig, opens: _Opens, log: StateLog) -> None:
     stop = asyncio.Event()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
@@ -93,7 +195,7 @@ async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
         # and its audit record.
         loop.add_signal_handler(number, request_stop)
     try:
-        await _serve_until(stop, config, listen, log)
+        await _serve_until(stop, config, opens, log)
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
@@ -104,9 +206,8 @@ async def _serve(config: ClientConfig, listen: _Listen, log: StateLog) -> None:
 
 
 async def _serve_until(
-    stop: asyncio.Event, config: ClientConfig, listen: _Listen, log: StateLog
+    stop: asyncio.Event, config: ClientConfig, opens: _Opens, log: StateLog
 ) -> None:
-    token, path = kept_token()
     # Consent is asked for by the callers' applications, not at this terminal.
     consents = ConsentDesk(
         secrets.token_bytes(KEY_BYTES),
@@ -115,13 +216,7 @@ async def _serve_until(
     )
     async with (
         session_from(config, spare=True, consents=consents, serves=True) as session,
-        gateway.serving(
-            session,
-            listen.host,
-            listen.port,
-            socket=listen.socket,
-            callers=Callers(token),
-        ) as bound,
+        opens(session) as running,
     ):
         # Said at the start: without it, an operator would only notice that every answer
         # is local.
@@ -138,13 +233,11 @@ async def _serve_until(
             # Retry what was queued before the last exit, and by other processes.
             queue = session.queue
             queue.keep_on()
-        if token is not None:
-            announce(token, path)
-        kept = None if token is None else str(path)
         # After the socket is bound: a program that waits for this line can connect at
         # once.
-        out_json({"ready": True, **listen.shown(bound), "token_file": kept})
-        async with watching(session, log), _following(session, config.models):
+        out_json({"ready": True, **running.ready})
+        files = [each for each in (running.reload, _models(session, config)) if each]
+        async with watching(session, log), _following(files):
             while not await _stopped(stop, CHECKPOINT_S):
                 # Without questions nothing else signs, and lines that stay unsigned can
                 # be edited (docs/decisions/0012).
@@ -158,29 +251,42 @@ async def _serve_until(
                 err(f"{questions} {were} queued in memory, and {are} lost")
 
 
+def _models(
+    session: Session, config: ClientConfig
+) -> Callable[[], Awaitable[None]] | None:
+    """Return what takes the present content of the file of models, if there is one."""
+    return None if config.models is None else partial(_take, session, config.models)
+
+
+async def _take(session: Session, models: ModelsFile) -> None:
+    """Take the present content of the file of models; what is wrong changes nothing."""
+    try:
+        file = await asyncio.to_thread(read_models_file, models.path)
+        all_taken = await session.replace_models(file)
+    except ClientError as error:
+        err(f"the models are unchanged: {error}")
+    else:
+        but = "" if all_taken else ", but for what is not replaced"
+        err(f"the models are those of {models.path}{but}")
+
+
 @asynccontextmanager
 async def _following(
-    session: Session, models: ModelsFile | None
+    files: list[Callable[[], Awaitable[None]]],
 ) -> AsyncGenerator[None]:
-    """Read the file of models again at each SIGHUP, if there is one."""
-    if models is None:
+    """Read each file again at each SIGHUP, if there is one."""
+    if not files:
         yield
         return
     asked, loop = asyncio.Event(), asyncio.get_running_loop()
 
     async def follow() -> None:
-        """Take the file's present content; what is wrong changes nothing."""
+        """Take the files, the gateway's first: it revokes keys."""
         while True:
             await asked.wait()
             asked.clear()
-            try:
-                file = await asyncio.to_thread(read_models_file, models.path)
-                all_taken = await session.replace_models(file)
-            except ClientError as error:
-                err(f"the models are unchanged: {error}")
-            else:
-                but = "" if all_taken else ", but for what is not replaced"
-                err(f"the models are those of {models.path}{but}")
+            for take in files:
+                await take()
 
     loop.add_signal_handler(signal.SIGHUP, asked.set)
     following = asyncio.ensure_future(follow())

@@ -180,7 +180,7 @@ def ask() -> Run:
     },
 )
 def serve() -> Run:
-    """Serve the OpenAI API on this machine.
+    """Serve the OpenAI API on this machine, or as a department's gateway.
 
     Serve /v1/chat/completions, /v1/models and /healthz on loopback, for OpenAI clients
     that send text; docs/openai-api.md lists what works (tools, JSON, several answers)
@@ -188,16 +188,20 @@ def serve() -> Run:
     api_key; any other account sends the token in the file endpoint-token of the state
     folder. The response headers x-curtilage-route, x-curtilage-class and
     x-curtilage-policy say where an answer comes from. Prints one JSON line when ready.
-    /v1/curtilage/feedback accepts ratings of answers. SIGHUP reads the file of --models
-    again. When stopped, it waits until open connections to the relay are padded to the
-    length of every answer.
+    /v1/curtilage/feedback accepts ratings of answers. SIGHUP reads the files of
+    --models and --gateway again. When stopped, it waits until open connections to the
+    relay are padded to the length of every answer.
+
+    With --gateway it listens at any address, over TLS, for applications that have a key
+    of their own: see `curtilage gateway --help`.
 
     Options:
-        --host HOST = 127.0.0.1: a loopback address
-        --port PORT = 8642: 0: any free port
+        --host HOST: a loopback address (default: 127.0.0.1)
+        --port PORT: 0: any free port (default: 8642)
         --listen unix:PATH: listen on this UNIX socket, too; it is created with mode
             0600, in a folder that no other account may write to
         --no-tcp: listen on the socket only
+        --gateway FILE: serve a department's applications, as this file says (TOML)
         --otlp URL: send counts to this OTLP/HTTP collector
         --prometheus-port PORT: serve Prometheus metrics on this port
         --log text|json = text: format of state changes on standard error, one per line
@@ -209,6 +213,67 @@ def serve() -> Run:
     from curtilage.cli.serve import run
 
     return run
+
+
+@group("gateway", root, offline=True)
+def gateway() -> None:
+    """Make keys for a department's gateway, and check its file.
+
+    `curtilage serve --gateway FILE` serves applications of other machines over TLS. The
+    file (TOML) says where it listens, names its certificate, and lists digests of the
+    applications' keys:
+
+      listen = "0.0.0.0:8443"
+      names = ["curtilage.ward.example"]
+      keys = ["letters:SALT:DIGEST"]
+      [tls]
+      certificate = "gateway.crt"
+      key = "gateway.key"
+      [limits]
+      in_progress = 32
+
+    SIGHUP reads it again, and the certificate: a key whose row was removed is refused
+    from then on, and no answer is cut.
+
+    Example:
+        curtilage gateway make-key letters
+        curtilage gateway check gateway.toml
+    """
+
+
+@command("make-key", gateway, JSON)
+def gateway_make_key() -> Run:
+    """Make a key for an application.
+
+    Print the key, which is stored nowhere, and the row for the list `keys` of the
+    gateway's file. The application sends the key as api_key. To replace a key, add the
+    new row, send SIGHUP, change the application, remove the old row, and send SIGHUP
+    again.
+
+    Options:
+        NAME: of the application: 1 to 32 of a-z, 0-9 and -; the audit trail has it
+
+    Example:
+        curtilage gateway make-key letters
+    """
+    from curtilage.cli.gateway import run_make_key
+
+    return run_make_key
+
+
+@command("check", gateway, JSON)
+def gateway_check() -> Run:
+    """Check a gateway's file and its certificate, and show what they say.
+
+    Options:
+        FILE: the gateway's file
+
+    Example:
+        curtilage gateway check gateway.toml && kill -HUP PID
+    """
+    from curtilage.cli.gateway import run_check
+
+    return run_check
 
 
 @command("decide", root, POLICY, offline=True)

@@ -608,3 +608,30 @@ def test_help_teaches(action: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["audit", action, "--help"])
     assert "example:" in out_of(capsys)
+
+
+def test_usage_is_counted_by_application(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = AuditLog(tmp_path / "log", make=True)
+    for name in ("letters", "letters", "triage", ""):
+        log.append(replace(entry(0), application=name))
+    log.close()
+    usage = ["audit", "usage", "--dir", str(tmp_path / "log")]
+    assert main([*usage, "--json"]) == 0
+    assert json.loads(out_of(capsys)) == {
+        "": {"questions": 1, "local": 1},
+        "letters": {"questions": 2, "local": 2},
+        "triage": {"questions": 1, "local": 1},
+    }
+    assert main(usage) == 0
+    shown = out_of(capsys).splitlines()
+    assert [line.split()[:3] for line in shown] == [
+        ["-", "1", "questions:"],
+        ["letters", "2", "questions:"],
+        ["triage", "1", "questions:"],
+    ]
+    assert main([*usage, "--from", "2999-01-01"]) == 0
+    assert "no question" in capsys.readouterr().err
+    edit(tmp_path / "log", b'"application":"letters"', b'"application":"lettres"')
+    assert main(usage) == 1

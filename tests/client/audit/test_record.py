@@ -160,6 +160,7 @@ def test_a_line_beyond_the_bound_is_refused() -> None:
         {"fallback": "because of Maria"},
         {"policy": ""},
         {"messages": 2**60},
+        {"application": "Maria Gonzalez"},
     ],
 )
 def test_possible_content_is_not_written(change: dict[str, object]) -> None:
@@ -234,6 +235,7 @@ def test_an_entry_has_no_field_for_text() -> None:
     assert names == {
         *("query", "attempt", "policy", "classes", "route", "outcome", "rule"),
         *("verdict", "fallback", "messages", "payload_digest", "approved"),
+        "application",
     }
 
 
@@ -258,3 +260,19 @@ def test_the_format_keeps_its_word_for_an_on_premises_server() -> None:
     """Records are signed, so the word cannot change with the code."""
     assert Outcome.ON_PREMISES.value == "house"
     assert Outcome("on_premises") is Outcome.ON_PREMISES
+
+
+def test_a_record_names_the_application_where_a_gateway_served_it() -> None:
+    assert b"application" not in encode_line(RECORD)
+    used = dataclasses.replace(RECORD, application="letters-2")
+    line = encode_line(used)
+    assert parse_line(line) == used
+    assert json.loads(line)["application"] == "letters-2"
+
+
+@pytest.mark.parametrize("value", ["", "Letters", "-a", "a" * 33, 7, None])
+def test_an_invalid_name_of_an_application_is_refused(value: object) -> None:
+    fields = json.loads(encode_line(RECORD)) | {"application": value}
+    line = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(AuditRefusedError):
+        parse_line(line)

@@ -18,7 +18,13 @@ from curtilage.client.conversation.pinned import (
     Found,
     PinnedConversations,
 )
-from curtilage.client.system.fair_queue import ASKER, CALLER, Asker
+from curtilage.client.system.fair_queue import (
+    APPLICATION,
+    ASKER,
+    CALLER,
+    Asker,
+    caller_of,
+)
 from curtilage.policy.decision.findings import Where
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_profile
@@ -672,3 +678,27 @@ def test_content_kept_by_another_running_process_is_kept_for_a_while(
     now[0] += LOST_S
     for caller in (b"one", None):
         assert not asked(caller, lambda: other.holds(chat(OTHER), NOTHING))
+
+
+def in_application(name: str, work: Callable[[], T]) -> T:
+    """Do something as an application of a gateway does it."""
+
+    def does() -> T:
+        APPLICATION.set(name)
+        CALLER.set(caller_of(name))
+        ASKER.set(Asker())
+        return work()
+
+    return copy_context().run(does)
+
+
+def test_no_application_learns_that_another_ones_conversation_was_kept() -> None:
+    pins = PinnedConversations()
+    in_application("letters", lambda: pins.add(conversation("a")))
+    goes_on = conversation("a", "more")
+    assert in_application("letters", lambda: pins.holds(goes_on))
+    assert not in_application("triage", lambda: pins.holds(goes_on))
+    assert not pins.holds(goes_on)
+    # What this process kept is no application's either.
+    pins.add(conversation("b"))
+    assert not in_application("triage", lambda: pins.holds(conversation("b", "more")))

@@ -323,7 +323,7 @@ async def test_a_stranger_gets_nothing_of_any_route(method: str, path: str) -> N
 async def test_every_route_is_among_those_that_a_stranger_is_refused() -> None:
     """A route that is added is to be tried above."""
     session = cast("Session", None)
-    endpoint = gateway._Endpoint(session, Callers())  # pyright: ignore[reportPrivateUsage]
+    endpoint = gateway.Endpoint(session, Callers())
     known = set(endpoint._routes)  # pyright: ignore[reportPrivateUsage]
     assert known <= {path for _, path in ROUTES}
 

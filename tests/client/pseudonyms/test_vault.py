@@ -237,3 +237,7 @@ def test_a_conversation_has_one_key_with_every_turn() -> None:
     whole = Query(messages=(system, *turns("Hello").messages))
     assert keys.of(whole) not in {first, keys.of(Query(messages=(system,)))}
     assert repr(keys) == "<ConversationKeys>"
+    other = keys.of(turns("Hello"), b"another application")
+    assert other not in {first, keys.of(turns("Hello"), b"a third one")}
+    # Without a turn, it is no constant either.
+    assert keys.of(Query(messages=()), b"another application") != b"another application"

@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,6 +109,44 @@ def test_so_much_may_wait_and_no_more(
     assert len(store.items(1001)) == 1
     store.drop(item(1).ticket)
     store.put(item(2), SECRET, "")
+
+
+@pytest.mark.parametrize(("max_items", "max_bytes"), [(4, 10_000), (9, 150)])
+def test_one_application_does_not_fill_it(
+    path: Path | None, max_items: int, max_bytes: int
+) -> None:
+    store = open_at(path, max_items=max_items, max_bytes=max_bytes)
+    first = replace(item(1), application="letters")
+    store.put(first, SECRET, "")
+    if max_items == 4:
+        store.put(replace(item(2), application="letters"), SECRET, "")
+    with pytest.raises(QueueFullError):
+        store.put(replace(item(3), application="letters"), SECRET, "")
+    store.put(replace(item(4), application="triage"), SECRET, "")
+    assert store.content(first) == SECRET
+
+
+def test_the_application_is_bound_to_the_content(file: Path) -> None:
+    store = open_at(file)
+    store.put(replace(item(1), application="letters"), SECRET, "")
+    store.close()
+    with closing(sqlite3.connect(file)) as table, table:
+        table.execute("UPDATE items SET application = 'triage'")
+    (found,) = open_at(file).items(1001)
+    with pytest.raises(QueueDamagedError):
+        open_at(file).content(found)
+
+
+def test_a_table_of_an_earlier_version_gets_the_column(file: Path) -> None:
+    store = open_at(file)
+    store.put(item(1), SECRET, "")
+    store.close()
+    with closing(sqlite3.connect(file)) as table, table:
+        table.execute("ALTER TABLE items DROP COLUMN application")
+    store = open_at(file)
+    assert store.content(item(1)) == SECRET
+    assert [each.application for each in store.items(1001)] == [""]
+    store.put(replace(item(2), application="letters"), SECRET, "")
 
 
 def test_an_expired_item_is_forgotten_and_reported_once_more(

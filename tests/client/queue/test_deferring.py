@@ -55,7 +55,7 @@ from curtilage.client.routing.estimate import RulesEstimator
 from curtilage.client.routing.router import Router
 from curtilage.client.routing.trace import TraceLine, TraceOutcome
 from curtilage.client.session import Session
-from curtilage.client.system.fair_queue import CALLER
+from curtilage.client.system.fair_queue import APPLICATION, CALLER, caller_of
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy
@@ -608,6 +608,38 @@ async def test_a_deferred_query_is_asked_on_no_callers_behalf(
     await _until(lambda: len(callers) == 1)
     assert callers == [b""]
     await bench.session.close()
+
+
+async def test_what_an_application_queued_is_its_own() -> None:
+    bench = Bench()
+    assert bench.session.queue is not None
+    asked: list[tuple[str, bytes | None]] = []
+    decide = bench.session.decide
+
+    async def deciding(query: Query) -> Decision:
+        asked.append((APPLICATION.get(), CALLER.get()))
+        return await decide(query)
+
+    bench.session.decide = deciding  # type: ignore[method-assign]
+    APPLICATION.set("letters")
+    ticket = (await bench.queued()).ticket
+    for other in ("triage", ""):
+        APPLICATION.set(other)
+        with pytest.raises(TicketError) as unknown:
+            await bench.session.queue.collect(ticket)
+        assert unknown.value.code == "queue_unknown"
+        assert not await bench.session.queue.drop(ticket)
+    await bench.back()
+    assert (await bench.session.queue.drain()).answered == 1
+    # Asked again in its name, and in that of none other afterwards.
+    assert set(asked) == {("letters", caller_of("letters"))}
+    assert (APPLICATION.get(), CALLER.get()) == ("", b"")
+    assert {each.application for each in bench.trail.entries} == {"letters"}
+    with pytest.raises(TicketError):
+        await bench.session.queue.collect(ticket)
+    APPLICATION.set("letters")
+    assert (await bench.session.queue.collect(ticket)).text == "From afar."
+    assert await bench.session.queue.drop(ticket)
 
 
 async def test_a_query_deferred_too_long_is_reported_expired() -> None:

@@ -94,6 +94,44 @@ async def test_connections_are_served_in_turn() -> None:
         assert order.index("modest again") < order.index("greedy again")
 
 
+async def test_an_application_with_many_connections_has_one_share() -> None:
+    crowd, other = Asker(), Asker()
+    async with line() as asked:
+        for number in range(20):
+            await asked.ask(f"crowd {number}", 100, Asker(group=crowd))
+        await asked.ask("other 0", 100, Asker(group=other))
+        await asked.ask("other 1", 100, Asker(group=other))
+        order = await asked.serve(4)
+        assert sum(name.startswith("other") for name in order) == 2
+        # Its own connections are served in turn.
+        assert [name for name in order if name[0] == "c"] == ["crowd 0", "crowd 1"]
+        # A third one does not wait for the crowd, which has had its share.
+        await asked.ask("third", 100, Asker(group=Asker()))
+        assert "third" in await asked.serve(2)
+
+
+async def test_no_connection_of_an_application_waits_for_ever() -> None:
+    crowd = Asker()
+    async with line() as asked:
+        await asked.ask("long", 1000, Asker(group=crowd))
+        for number in range(100):
+            await asked.ask(f"short {number}", 50, Asker(group=crowd))
+            if "long" in await asked.serve(1):
+                break
+        assert "long" in asked.served
+
+
+async def test_beyond_the_bound_the_crowd_is_refused() -> None:
+    crowd = Asker()
+    async with line(FairQueue(most=4)) as asked:
+        for number in range(4):
+            await asked.ask(f"crowd {number}", 10, Asker(group=crowd))
+        await asked.ask("other", 30, Asker(group=Asker()))
+        with pytest.raises(TurnRefusedError):
+            await asked.tasks["crowd 3"]
+        assert "other" in await asked.serve(4)
+
+
 async def test_many_short_ones_do_not_keep_a_long_one_waiting_for_ever() -> None:
     async with line() as asked:
         await asked.ask("long", 1000)

@@ -26,6 +26,7 @@ from curtilage.client.audit.proof import Claim, encode_proof, when_of_classes
 from curtilage.client.audit.reader import LogToRead
 from curtilage.client.audit.record import Outcome, time_text
 from curtilage.client.audit.span import Span
+from curtilage.client.audit.usage import Usage
 from curtilage.client.audit.verify import VerifiedLog
 from curtilage.client.audit.writer import AuditLog
 from curtilage.client.errors import ConfigError, UsageError
@@ -37,6 +38,7 @@ MAX_SHOWN = 20
 MAX_TEXT_BYTES = 64 * 1024
 MAX_PROOF_BYTES = 64 * 1024 * 1024
 
+NO_GATEWAY = "-"
 BY_POSITION = """\
 only by position: the clock went back, so their times do not show
   whether they were written in this period"""
@@ -182,6 +184,28 @@ def run_export(arguments: Arguments) -> int:
     err(f"{exporter.written} records")
     if exporter.by_position:
         err(f"  {exporter.by_position} of them {BY_POSITION}")
+    if log.signed < log.size:
+        err(f"  lines {log.signed} to {log.size - 1} of the log are {NOT_SIGNED}")
+    return DONE
+
+
+def run_usage(arguments: Arguments) -> int:
+    """Count by application; exit 1 if the log does not verify."""
+    usage = Usage(Span(since=arguments.since, until=arguments.until))
+    try:
+        log = _reading(arguments).verify(usage.see)
+    except AuditRefusedError as refusal:
+        return _refused(refusal, as_json=arguments.json)
+    counted = usage.counted()
+    if arguments.json:
+        # The empty name: without a gateway.
+        out_json({name: {"questions": n, **by} for name, (n, by) in counted.items()})
+    elif not counted:
+        err("no question was recorded in this period")
+    else:
+        for name, (questions, outcomes) in counted.items():
+            by = ", ".join(f"{count} {each}" for each, count in outcomes.items())
+            out(f"{name or NO_GATEWAY:<32}  {questions:>8} questions: {by}")
     if log.signed < log.size:
         err(f"  lines {log.signed} to {log.size - 1} of the log are {NOT_SIGNED}")
     return DONE

@@ -163,6 +163,22 @@ def audit_export() -> Run:
     return run_export
 
 
+@command("usage", audit, JSON, FOLDER, KEY, SPAN, types=TIMES)
+def audit_usage() -> Run:
+    """Count the questions of each of a gateway's applications.
+
+    Verify the whole log, and print for each application of `curtilage serve --gateway`
+    how many questions it asked, and how many records of each outcome these have. A key
+    is in no record. Questions that no gateway served are counted under `-`.
+
+    Example:
+        curtilage audit usage --from 2026-11-01 --to 2026-12-01
+    """
+    from curtilage.cli.audit.command import run_usage
+
+    return run_usage
+
+
 @command("receipt", audit, JSON, FOLDER, KEY)
 def audit_receipt() -> Run:
     """Show an enclave's receipts for a query.

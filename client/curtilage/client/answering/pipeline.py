@@ -70,6 +70,7 @@ from curtilage.client.route import (
 )
 from curtilage.client.routing.router import question_of
 from curtilage.client.routing.trace import TraceLine
+from curtilage.client.system.fair_queue import APPLICATION, memory_of
 from curtilage.policy.decision.conversation import pins
 from curtilage.policy.decision.decide import Decision, Inspection, decide
 from curtilage.policy.decision.permit import PermitDesk
@@ -151,7 +152,7 @@ class Pipeline:
         decision = decided = decide(policy.rulebook, inspection)
         step, conversation = first_step(decision), None
         if isinstance(step, Rewrite):
-            conversation = self._keys.of(query)
+            conversation = self._key_of(query)
             step = await self._rewritten(query, inspection, decision, conversation)
             if isinstance(step, AskLocal):
                 # What could not be replaced is kept local, with all that follows it.
@@ -177,6 +178,7 @@ class Pipeline:
             policy,
             inspection,
             decision,
+            application=APPLICATION.get(),
             save_transcript=self._parts.save_transcript,
         )
         tiering = policy.rulebook.tiering
@@ -212,6 +214,10 @@ class Pipeline:
             floor=decision.permitted.routing_class
         )
         return after_rewriting(rewritten, decide(policy.rulebook, second))
+
+    def _key_of(self, query: Query) -> bytes:
+        """Return the key of a conversation; no two applications share one."""
+        return self._keys.of(query, memory_of(APPLICATION.get()))
 
     async def _save(self) -> None:
         """Write kept conversations to the disk; reports once if that fails."""
@@ -280,7 +286,7 @@ class Pipeline:
         # If one tier is permitted, as for everything that is kept local, the text is
         # not read for its intent, and no key of the conversation is made.
         if router.chooses(permitted):
-            key = case.ways.conversation or self._keys.of(query)
+            key = case.ways.conversation or self._key_of(query)
             routed = router.route(permitted, query, conversation=key)
             router.asked(routed)
         else:

@@ -16,6 +16,7 @@ from curtilage.client.system.files import write_private_atomically
 COLUMNS: Final = (
     *("seq", "time", "query", "attempt", "policy", "route", "outcome", "rule"),
     *("verdict", "fallback", "messages", "classes", "approved", "commitment", "prev"),
+    "application",
 )
 ALREADY_THERE: Final = "this file already exists"
 
@@ -118,6 +119,7 @@ def as_csv(record: AuditRecord, data: bytes) -> bytes:
         "approved": " ".join(record.approved),
         "commitment": record.commitment,
         "prev": record.prev,
+        "application": record.application,
     }
     return csv_line([values[name] for name in COLUMNS])
 

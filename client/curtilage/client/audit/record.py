@@ -52,6 +52,8 @@ _TIME_SHAPE: Final = re.compile(
 _CLASS: Final = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z0-9][a-z0-9_-]*)+", re.ASCII)
 # Rule ids, verdict ids, failure reasons, log ids, policy digests: never free text.
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}", re.ASCII)
+APPLICATION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+"""Names of a gateway's applications; in its keys and in the records."""
 _HEX: Final = re.compile(r"[0-9a-f]*", re.ASCII)
 _NAME_CHARS: Final = 128
 _DECISION: Final = "decision"
@@ -121,6 +123,7 @@ class AuditEntry:
         messages: number of messages in the query.
         payload_digest: SHA-256 of the payload; never written in this form.
         approved: SHA-256 of each text in it that the policy approves, in hex, sorted.
+        application: that asked, by its name in the gateway's file; empty: no gateway.
     """
 
     query: str
@@ -135,6 +138,7 @@ class AuditEntry:
     messages: int
     payload_digest: bytes = field(repr=False)
     approved: tuple[str, ...] = ()
+    application: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +168,7 @@ class AuditRecord:
     fallback: str
     messages: int
     approved: tuple[str, ...] = ()
+    application: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +307,7 @@ def record_of(
         fallback=entry.fallback,
         messages=entry.messages,
         approved=entry.approved,
+        application=entry.application,
     )
 
 
@@ -389,10 +395,13 @@ def encode_line(line: Line) -> bytes:
             "fallback": line.fallback and _word(line.fallback),
             "messages": _count(line.messages),
         }
-        # Only if not empty: older records have no such field, and each record has one
+        # Only if not empty: older records have no such fields, and each record has one
         # spelling.
         if line.approved:
             fields["approved"] = [_hash(each) for each in line.approved]
+        if line.application:
+            _require(APPLICATION_NAME.fullmatch(line.application) is not None)
+            fields["application"] = line.application
     return _ENCODER.encode(fields).encode("ascii")
 
 
@@ -477,6 +486,7 @@ def _line_of(value: object) -> Line:
         fallback=_text(fields["fallback"]),
         messages=_count(fields["messages"]),
         approved=tuple(map(_text, cast("list[object]", fields.get("approved", [])))),
+        application=_text(fields.get("application", "")),
     )
 
 

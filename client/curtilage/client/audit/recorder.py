@@ -97,6 +97,7 @@ class QueryRecorder:
         policy: the policy that was applied.
         inspection: the findings.
         decision: the decision about them.
+        application: that asks; empty: no gateway serves it.
         save_transcript: saves the exchange whose receipt was kept; None: it is
             not saved.
         random: generates the id that the records of one query share.
@@ -112,10 +113,12 @@ class QueryRecorder:
         inspection: Inspection,
         decision: Decision,
         *,
+        application: str = "",
         save_transcript: SaveTranscript | None = None,
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.decision = decision
+        self._application = application
         self._save_transcript = save_transcript
         self._trail = trail
         self._classes = histogram(inspection.findings, decision, policy.classes)
@@ -145,6 +148,7 @@ class QueryRecorder:
             policy,
             inspection,
             decision,
+            application=self._application,
             save_transcript=self._save_transcript,
             random=self._random,
         )
@@ -280,6 +284,7 @@ class QueryRecorder:
             messages=self._messages,
             payload_digest=payload_digest,
             approved=self._approved,
+            application=self._application,
         )
 
 

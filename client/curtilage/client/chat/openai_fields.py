@@ -157,10 +157,13 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     "file; `param` names its place",
     (400, "context_length_exceeded"): "the text exceeds the model's context",
     (400, "malformed_http"): "the request is not well-formed HTTP",
-    (401, "invalid_api_key"): "another account without the token",
+    (401, "invalid_api_key"): "another account without the token; at a gateway, no "
+    "key, or one that it does not list",
     (403, "blocked_by_policy"): "the policy blocks it",
     (403, "not_local"): "`Host`, `Origin` or `Sec-Fetch-Site` names another site than "
     "this machine",
+    (403, "unknown_host"): "at a gateway: `Host` or `Origin` has a name that its file "
+    "does not list, or `Sec-Fetch-Site` names another site",
     (404, "model_not_found"): f"a `model` that `GET {MODELS_PATH}` does not list",
     (404, "not_found"): "another path",
     (405, "method_not_allowed"): "another method for this path; `Allow` names the "
@@ -168,8 +171,8 @@ REFUSALS: Final[Mapping[tuple[int, str], str]] = {
     (413, "request_too_large"): "the request is larger than 1 MiB",
     (414, "uri_too_long"): "the request line is longer than 4 KiB",
     (417, "expectation_failed"): "`Expect` is another than `100-continue`",
-    (429, "rate_limit_exceeded"): "too many questions are waiting, or too many "
-    "connections are open",
+    (429, "rate_limit_exceeded"): "too many questions are waiting, too many "
+    "connections are open, or an application has too many requests in progress",
     (431, "header_too_large"): "a header field is longer than 8 KiB, or there are more "
     "than 64",
 }

@@ -26,7 +26,13 @@ from curtilage.client.conversation.kept import (
     MAX_KEPT,
     KeptConversations,
 )
-from curtilage.client.system.fair_queue import ASKER, CALLER, Asker
+from curtilage.client.system.fair_queue import (
+    APPLICATION,
+    ASKER,
+    CALLER,
+    Asker,
+    memory_of,
+)
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.rules import Rulebook, unapproved
 from curtilage.policy.decision.tiers import RoutingClass
@@ -53,9 +59,10 @@ class Digests:
         self._key = key
 
     def prefixes(self, query: Query) -> Iterator[bytes]:
-        """Yield one digest for each prefix of the conversation."""
-        # Each covers the one before, so that one pass yields all prefixes.
-        digest = b""
+        """Yield one digest for each prefix of an application's conversation."""
+        # Each covers the one before, so that one pass yields all prefixes. And the
+        # application: another one must not learn that the same text was kept.
+        digest = memory_of(APPLICATION.get())
         for message in query.messages:
             digest = hmac.digest(self._key, digest + message.encoded(), "sha256")
             yield digest
@@ -290,8 +297,9 @@ class PinnedConversations:
         itself.
         """
         digests = list(self._digests.prefixes(query))
-        # Of all callers: a program may have changed its key in the meantime. Whole
-        # conversations, character by character, so that no single word can be probed.
+        # Of all programs on loopback: one may have changed its key in the meantime.
+        # Whole conversations, character by character, so that no single word can be
+        # probed.
         if self._kept.holds(digests[:-1]):
             return True
         caller, memory = self._caller()

@@ -37,7 +37,7 @@ from curtilage.client.detection.worker import (
 from curtilage.client.detection.worker_pool import Workers
 from curtilage.client.errors import BusyError
 from curtilage.client.health import Detectors
-from curtilage.client.system.fair_queue import FairQueue, TurnRefusedError
+from curtilage.client.system.fair_queue import APPLICATION, FairQueue, TurnRefusedError
 from curtilage.client.telemetry import RestartCause
 from curtilage.policy.decision.classes import UNFINISHED
 from curtilage.policy.decision.decide import INSPECTION_DOOR, Inspection
@@ -412,6 +412,7 @@ def _task(group: Sequence[_Prepared], limits: "Limits") -> Task:
     return Task(
         conversations=tuple(part.texts for part in parts),
         limit=time_limit(limits, sum(part.weight for part in parts)),
+        application=APPLICATION.get(),
     )
 
 

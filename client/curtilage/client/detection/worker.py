@@ -70,10 +70,13 @@ class Task:
     Attributes:
         conversations: every text of each, in the order of the places.
         limit: after it, all of them are given up.
+        application: whose texts they are. How long a task takes shows whether a text
+            was seen before, so two applications share nothing.
     """
 
     conversations: tuple[tuple[str, ...], ...] = field(repr=False)
     limit: TimeLimit
+    application: str = ""
 
 
 def require_presidio() -> None:
@@ -199,6 +202,7 @@ class DetectorProcess:
                 "texts": task.conversations,
                 "limit_ms": int(task.limit.processor_s * 1000),
                 "wall_ms": int(task.limit.wall_s * 1000),
+                "application": task.application,
             }
             for number, task in enumerate(tasks)
         ]

@@ -156,7 +156,7 @@ async def serving(
             "endpoint can read the answers, so it serves this machine only"
         )
     telemetry.silence_libraries()
-    endpoint = _Endpoint(session, callers or Callers())
+    endpoint = Endpoint(session, callers or Callers())
     server = Server(endpoint.handle, most=affordable_connections())
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
@@ -204,8 +204,13 @@ def _place_of(socket: Path) -> Generator[Path]:
         yield place
 
 
-class _Endpoint:
-    """The handlers of all paths."""
+class Endpoint:
+    """The handlers of all paths.
+
+    Args:
+        session: answers the requests.
+        callers: decides who is served.
+    """
 
     def __init__(self, session: Session, callers: Callers) -> None:
         self._session = session
@@ -228,11 +233,11 @@ class _Endpoint:
             status, body = error_object(error)
             return _json(body, status=status, fields=_again(error))
         except (web.RequestPayloadError, HttpProcessingError):
-            return _page(MALFORMED, 400)
+            return error_page(MALFORMED, 400)
         except ConnectionError:
             raise
         except Exception:  # noqa: BLE001 - the outermost handler: nothing may leak
-            return _page(INTERNAL, 500)
+            return error_page(INTERNAL, 500)
         finally:
             connection.answered()
 
@@ -241,13 +246,9 @@ class _Endpoint:
     ) -> web.StreamResponse:
         # Before its path or its content is examined: a web page must learn nothing,
         # not even which paths exist.
-        if not _is_own(request):
-            return _page(NOT_OURS, 403)
-        caller = await self._caller(request, connection)
-        if caller is None:
-            return self._refused(request)
-        connection.asker.caller = caller
-        CALLER.set(program_of(request, caller))
+        refused = await self._admit(request, connection)
+        if refused is not None:
+            return refused
         handler = self._handler(request)
         if isinstance(handler, web.StreamResponse):
             return handler
@@ -256,7 +257,7 @@ class _Endpoint:
         expected = request.headers.get("Expect")
         if expected is not None:
             if expected.lower() != "100-continue":
-                return _page(NOT_EXPECTED, 417)
+                return error_page(NOT_EXPECTED, 417)
             await request.writer.write(CONTINUE)
             # Not part of an answer: a later error can still have its own status.
             request.writer.output_size = 0
@@ -264,6 +265,19 @@ class _Endpoint:
         body = await _body(request)
         connection.asked()
         return await handler(request, body)
+
+    async def _admit(
+        self, request: web.BaseRequest, connection: Connection
+    ) -> web.Response | None:
+        """Note who asks; return the answer to a request that is refused."""
+        if not _is_own(request):
+            return error_page(NOT_OURS, 403)
+        caller = await self._caller(request, connection)
+        if caller is None:
+            return self._refused(request, unauthorized(NO_CALLER))
+        connection.asker.caller = caller
+        CALLER.set(program_of(request, caller))
+        return None
 
     async def _caller(
         self, request: web.BaseRequest, connection: Connection
@@ -276,16 +290,13 @@ class _Endpoint:
         given = request.headers.getall("Authorization", [])
         return self._callers.caller(uid, given)
 
-    def _refused(self, request: web.BaseRequest) -> web.Response:
+    def _refused(self, request: web.BaseRequest, refused: web.Response) -> web.Response:
         """Answer a refused caller, for whom only the health check is available."""
         if request.rel_url.raw_path == HEALTH_PATH and request.method in {
             "GET",
             "HEAD",
         }:
             return _health_of(self._session.health().status)
-        refused = _page(
-            NO_CALLER, 401, {"WWW-Authenticate": 'Bearer realm="curtilage"'}
-        )
         refused.force_close()
         return refused
 
@@ -298,10 +309,10 @@ class _Endpoint:
         else:
             methods = self._routes.get(path, {})
         if not methods:
-            return _page(NOT_FOUND, 404)
+            return error_page(NOT_FOUND, 404)
         handler = methods.get(request.method)
         if handler is None:
-            return _page(NOT_ALLOWED, 405, {"Allow": ", ".join(methods)})
+            return error_page(NOT_ALLOWED, 405, {"Allow": ", ".join(methods)})
         return handler
 
     async def _chat(
@@ -572,9 +583,15 @@ def _is_own(request: web.BaseRequest) -> bool:
     )
 
 
-def _page(
+def unauthorized(body: bytes) -> web.Response:
+    """Return the answer to a request without a token or key that counts."""
+    return error_page(body, 401, {"WWW-Authenticate": 'Bearer realm="curtilage"'})
+
+
+def error_page(
     body: bytes, status: int, headers: Mapping[str, str] | None = None
 ) -> web.Response:
+    """Return an answer with an error's page; see ``admission.page``."""
     return web.Response(
         body=body,
         status=status,
@@ -600,7 +617,7 @@ def _json(
 ) -> web.Response:
     if status == TOO_MANY:
         fields = {**(fields or {}), "Retry-After": str(RETRY_AFTER_S)}
-    return _page(json.dumps(body, ensure_ascii=False).encode(), status, fields)
+    return error_page(json.dumps(body, ensure_ascii=False).encode(), status, fields)
 
 
 def _is_loopback(host: str) -> bool:

@@ -153,20 +153,22 @@ class ConversationKeys:
         """Show nothing: with the key, guesses can be tested."""
         return "<ConversationKeys>"
 
-    def of(self, query: Query) -> bytes:
-        """Return the key of a conversation, 32 bytes.
+    def of(self, query: Query, whose: bytes = b"") -> bytes:
+        """Return the key of a conversation, 32 bytes; ``whose``: which application's.
 
         Callers send no conversation id, only the history with every turn, so a
         conversation is identified by its turns up to the first of the user. Two that
-        begin alike share a key, and so the shift of their dates; numbers are assigned
-        for each query separately.
+        begin alike share a key, and so the shift of their dates, unless they are of
+        two applications; numbers are assigned for each query separately.
         """
-        digest = b""
+        digest = whose
         for message in query.messages:
             digest = hmac.digest(self._key, digest + message.encoded(), "sha256")
             if message.role == "user":
                 break
-        return digest or hmac.digest(self._key, b"", "sha256")
+        if digest == whose:  # without a turn
+            return hmac.digest(self._key, whose, "sha256")
+        return digest
 
 
 @final

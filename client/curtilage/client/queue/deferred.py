@@ -80,6 +80,7 @@ class Deferred:
         put_ms: when it was queued, Unix time.
         until_ms: when it is deleted.
         state: its state.
+        application: that asked it, and may have the answer; empty: no gateway's.
     """
 
     ticket: str
@@ -89,6 +90,7 @@ class Deferred:
     put_ms: int
     until_ms: int
     state: State = State.WAITING
+    application: str = ""
 
     @property
     def reason(self) -> FailureReason:
@@ -98,6 +100,8 @@ class Deferred:
     def bound(self) -> bytes:
         """Return the bytes that authenticate these fields together with the content."""
         said = asdict(self)
+        if not self.application:  # as earlier versions wrote it
+            del said["application"]
         return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
 
 

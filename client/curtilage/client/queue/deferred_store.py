@@ -62,11 +62,18 @@ CREATE TABLE IF NOT EXISTS items (
     state TEXT NOT NULL, epoch INTEGER NOT NULL, content BLOB NOT NULL
 ) STRICT;
 """
+# Earlier versions made the table without it.
+_APPLICATION: Final = (
+    "ALTER TABLE items ADD COLUMN application TEXT NOT NULL DEFAULT ''"
+)
+MOST_OF_ONE: Final = 2
+"""An application may fill one part in so many of the queue."""
 _LAST_MS: Final = 253_402_300_799_000
 """The end of the year 9999: later times cannot be displayed."""
 DAMAGED: Final = "what is stored under this ticket is not what was queued"
 _ITEMS: Final = (
-    "SELECT ticket, class, policy, cause, put_ms, until_ms, state FROM items "
+    "SELECT ticket, class, policy, cause, put_ms, until_ms, state, application "
+    "FROM items "
 )
 
 
@@ -183,6 +190,11 @@ class DeferredStore:
             ):
                 self._table.execute(f"PRAGMA {pragma}")
             self._table.executescript(_TABLES)
+            self._table.execute("BEGIN IMMEDIATE")  # another process may add it, too
+            columns = self._table.execute("SELECT name FROM pragma_table_info('items')")
+            if ("application",) not in columns.fetchall():
+                self._table.execute(_APPLICATION)
+            self._table.execute("COMMIT")
             self._require_key()
         except OSError as failure:
             raise ConfigError(f"{path}: {failure.strerror}") from None
@@ -226,9 +238,21 @@ class DeferredStore:
             ).fetchone()
             if count >= self._max_items or size + len(content) > self._max_bytes:
                 raise QueueFullError(why)
+            if item.application and not self._has_share(item, len(content)):
+                raise QueueFullError(why)
             self._write(item, content, item.put_ms)
         if forgot:
             self._clear_journal()
+
+    def _has_share(self, item: Deferred, more: int) -> bool:
+        """Return whether the application of a query may queue it, too."""
+        count, size = self._table.execute(
+            "SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM items "
+            "WHERE application = ?",
+            (item.application,),
+        ).fetchone()
+        most = max(1, self._max_items // MOST_OF_ONE)
+        return bool(count < most and size + more <= self._max_bytes // MOST_OF_ONE)
 
     def items(self, now_ms: int) -> tuple[Deferred, ...]:
         """Return every row, queued or settled; the oldest first.
@@ -370,7 +394,8 @@ class DeferredStore:
         nonce = self._draw(_NONCE_BYTES)
         sealed = ChaCha20Poly1305(key).encrypt(nonce, content, _LABEL + item.bound())
         self._table.execute(
-            "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO items (ticket, class, policy, cause, put_ms, until_ms, state, "
+            "epoch, content, application) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 item.ticket,
                 item.routing_class,
@@ -381,13 +406,15 @@ class DeferredStore:
                 item.state,
                 epoch,
                 nonce + sealed,
+                item.application,
             ),
         )
 
     def _settled(self, row: tuple[Any, ...], now_ms: int) -> Deferred:
         """Replace an unreadable row by a refusal, so that the others stay usable.
 
-        Nothing of the row is trusted except its ticket, which its owner asks for.
+        Nothing of the row is trusted except its ticket and its application, which must
+        both be those of who asks for it.
         """
         self._damaged += 1
         item = Deferred(
@@ -398,6 +425,7 @@ class DeferredStore:
             put_ms=now_ms,
             until_ms=now_ms + _DAMAGED_LIFE_MS,
             state=State.REFUSED,
+            application=row[-1],
         )
         self._table.execute("DELETE FROM items WHERE ticket = ?", (item.ticket,))
         self._write(item, refusal_of("queue_damaged", DAMAGED), now_ms)
@@ -466,7 +494,7 @@ def _open(key: ChaCha20Poly1305, sealed: bytes, bound: bytes) -> bytes:
 
 def _item(row: tuple[Any, ...]) -> Deferred | None:
     """Return the metadata of a row, or None if we did not write it."""
-    ticket, routing_class, policy, cause, put_ms, until_ms, state = row
+    ticket, routing_class, policy, cause, put_ms, until_ms, state, application = row
     if not 0 <= put_ms <= until_ms <= _LAST_MS:
         return None
     try:
@@ -479,6 +507,7 @@ def _item(row: tuple[Any, ...]) -> Deferred | None:
             put_ms=put_ms,
             until_ms=until_ms,
             state=State(state),
+            application=application,
         )
     except ValueError:
         return None

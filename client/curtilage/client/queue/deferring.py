@@ -51,6 +51,7 @@ from curtilage.client.queue.deferred_store import (
     QueueFullError,
     QueueStoreError,
 )
+from curtilage.client.system.fair_queue import APPLICATION, CALLER, caller_of
 from curtilage.policy.decision.decide import Decision
 from curtilage.policy.decision.tiers import RoutingClass
 
@@ -204,6 +205,7 @@ class Deferring:
                 cause=cause,
                 put_ms=now_ms,
                 until_ms=now_ms + 1000 * ttl_s,
+                application=APPLICATION.get(),
             )
             # Stored before the sender learns of it. A sender that is cancelled in the
             # meantime has no ticket, so its query is not retried either.
@@ -245,18 +247,29 @@ class Deferring:
 
         Raises:
             QueuedError: it is still queued.
-            TicketError: it has no answer, and will not get one.
+            TicketError: it has no answer, and will not get one; or another application
+                asked.
             QueueStoreError: the queue cannot be read.
         """
-        return await asyncio.to_thread(collected, self._store, ticket, self._now_ms())
+        item = await asyncio.to_thread(self._own, ticket)
+        if item is None:
+            raise TicketError.unknown(UNKNOWN)
+        return await asyncio.to_thread(answer_in, self._store, item)
 
     async def drop(self, ticket: str) -> bool:
-        """Delete a query and its answer; return whether there was one.
+        """Delete a query and its answer; return whether there was one of this caller.
 
         Raises:
             QueueStoreError: the queue cannot be written.
         """
+        if await asyncio.to_thread(self._own, ticket) is None:
+            return False
         return await asyncio.to_thread(self._store.drop, ticket)
+
+    def _own(self, ticket: str) -> Deferred | None:
+        """Return what waits under a ticket, if the application that asks has put it."""
+        item = self._store.item(ticket, self._now_ms())
+        return None if item is None or item.application != APPLICATION.get() else item
 
     async def drain(self) -> Drained:
         """Retry all queued queries, one after the other, the oldest first.
@@ -340,6 +353,11 @@ class Deferring:
     async def _once(self, item: Deferred) -> State | None:
         """Retry one query and store the outcome; None: it stays queued."""
         token = self._ticket.set(item.ticket)
+        application, caller = APPLICATION.get(), CALLER.get()
+        if item.application:
+            # What it leaves in memory and in the trail is that application's.
+            APPLICATION.set(item.application)
+            CALLER.set(caller_of(item.application))
         try:
             query = query_of(await asyncio.to_thread(self._store.content, item))
             decision = await self._asks.decide(query)
@@ -363,6 +381,8 @@ class Deferring:
             state, outcome = State.ANSWERED, outcome_of(answer)
         finally:
             self._ticket.reset(token)
+            APPLICATION.set(application)
+            CALLER.set(caller)
         # False: it was dropped or has expired in the meantime; there is no one to
         # notify.
         await asyncio.to_thread(
@@ -472,12 +492,17 @@ class Deferring:
 
 
 def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
-    """Return the answer of a ticket; see ``Deferring.collect``."""
+    """Return the answer of a ticket, whoever asked; see ``Deferring.collect``."""
     item = store.item(ticket, now_ms)
     if item is None:
         raise TicketError.unknown(UNKNOWN)
+    return answer_in(store, item)
+
+
+def answer_in(store: DeferredStore, item: Deferred) -> Answer:
+    """Return the answer to a queued query; see ``Deferring.collect``."""
     if item.state is State.WAITING:
-        raise QueuedError(ticket, item.reason)
+        raise QueuedError(item.ticket, item.reason)
     if item.state is State.EXPIRED:
         raise TicketError(
             "queue_expired",
@@ -485,11 +510,11 @@ def collected(store: DeferredStore, ticket: str, now_ms: int) -> Answer:
             "tier could answer: ask again",
             http_status=GONE,
         )
-    outcome = store.content(item)
+    content = store.content(item)
     if item.state is State.REFUSED:
-        raise TicketError(*refused_as(outcome))
+        raise TicketError(*refused_as(content))
     try:
-        return answer_of(outcome)
+        return answer_of(content)
     except ValueError:
         raise QueueStoreError(
             "another version of this program wrote the answer"

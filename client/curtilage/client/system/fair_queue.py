@@ -4,10 +4,13 @@ The detectors serve one query after the other, the local model a few at a time. 
 order of arrival, one program with many long texts would block all others. Here every
 asker (a connection of the endpoint) has an account: those that used less so far, or
 need less now, are served first. None waits for ever, since the starting value of new
-accounts advances with all service. It knows nothing of queries.
+accounts advances with all service. Where connections belong to applications, these
+share what there is, whatever the number of their connections. It knows nothing of
+queries.
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -28,12 +31,15 @@ class Asker:
         caller: its account or token, as checked by the endpoint
             (``endpoint/accounts.py``). Several connections may share one; empty: this
             process itself.
+        group: the application that it belongs to, whose share it uses; None: it has
+            one of its own.
     """
 
-    __slots__ = ("__weakref__", "caller")
+    __slots__ = ("__weakref__", "caller", "group")
 
-    def __init__(self, caller: str = "") -> None:
+    def __init__(self, caller: str = "", group: "Asker | None" = None) -> None:
         self.caller = caller
+        self.group = group
 
 
 ASKER: Final[ContextVar[Asker | None]] = ContextVar("asker", default=None)
@@ -42,6 +48,20 @@ ASKER: Final[ContextVar[Asker | None]] = ContextVar("asker", default=None)
 
 CALLER: Final[ContextVar[bytes | None]] = ContextVar("caller", default=b"")
 """The program that asks, in this task: empty, this one; None, one without a name."""
+
+APPLICATION: Final[ContextVar[str]] = ContextVar("application", default="")
+"""The application that asks, in this task, by its name in the gateway's file; empty: no
+gateway serves it. Nothing that is sent may depend on it."""
+
+
+def caller_of(application: str) -> bytes:
+    """Return the name of an application for ``CALLER``, whatever its key."""
+    return hashlib.sha256(b"application\0" + application.encode()).digest()
+
+
+def memory_of(application: str) -> bytes:
+    """Return what the digests of an application's conversations begin with."""
+    return caller_of(application) if application else b""
 
 
 class TurnRefusedError(Exception):
@@ -54,9 +74,15 @@ class _Ticket:
 
     due: float
     number: int
+    began: float = field(compare=False)
     cost: int = field(compare=False)
     asker: Asker = field(compare=False)
     called: "asyncio.Future[None]" = field(compare=False)
+
+    @property
+    def payer(self) -> Asker:
+        """Whose share it uses."""
+        return self.asker.group or self.asker
 
 
 class FairQueue:
@@ -105,6 +131,7 @@ class FairQueue:
         ticket = _Ticket(
             due=max(self._now, self._accounts.get(asker, 0.0)) + cost,
             number=next(self._numbers),
+            began=self._now,
             cost=cost,
             asker=asker,
             called=asyncio.get_running_loop().create_future(),
@@ -112,7 +139,7 @@ class FairQueue:
         self._forget_those_who_left()
         self._waiting.append(ticket)
         if len(self._waiting) > self._most:
-            last = max(self._waiting)
+            last = self._last()
             self._waiting.remove(last)
             last.called.set_exception(TurnRefusedError())
         self._call()
@@ -140,10 +167,36 @@ class FairQueue:
                 self._accounts.clear()
                 self._now = 0.0
                 return
-            ticket = min(self._waiting)
+            # Of each payer, only the first competes with those of others.
+            firsts: dict[Asker, _Ticket] = {}
+            for each in sorted(self._waiting):
+                firsts.setdefault(each.payer, each)
+            ticket = min(firsts.values(), key=self._turn_of)
             # The cost is shared by all that wait; a new account must not begin earlier.
-            self._now += ticket.cost / len(self._waiting)
+            self._now += ticket.cost / len(firsts)
             self._waiting.remove(ticket)
+            if ticket.asker.group is not None:
+                self._accounts[ticket.asker.group], _ = self._turn_of(ticket)
             self._accounts[ticket.asker] = ticket.due
             self._taken += 1
             ticket.called.set_result(None)
+
+    def _turn_of(self, ticket: _Ticket) -> tuple[float, int]:
+        """Return when a ticket's turn is, among the first ones of all payers."""
+        if ticket.asker.group is None:
+            return ticket.due, ticket.number
+        # Not ``due``: of an application that waits with many, each was the first then.
+        paid = self._accounts.get(ticket.asker.group, 0.0)
+        return max(ticket.began, paid) + ticket.cost, ticket.number
+
+    def _last(self) -> _Ticket:
+        """Return the one that would be served last."""
+        waiting: dict[Asker, list[_Ticket]] = {}
+        for each in sorted(self._waiting):
+            waiting.setdefault(each.payer, []).append(each)
+
+        def served_at(tickets: list[_Ticket]) -> tuple[float, int]:
+            at, _ = self._turn_of(tickets[0])
+            return at + sum(each.cost for each in tickets[1:]), tickets[-1].number
+
+        return max(waiting.values(), key=served_at)[-1]

@@ -158,6 +158,16 @@ def test_one_more_turn_costs_only_the_new_text() -> None:
     assert sum(map(len, counting.seen)) < before / 10
 
 
+def test_how_long_it_takes_does_not_show_what_another_application_asked() -> None:
+    counting = Counting()
+    scanner = Scanner(fitted(counting), cache=FindingsCache(PLAN))
+    for application in ("letters", "triage", ""):
+        for seen in (["a text"], []):
+            counting.seen.clear()
+            scanner.scan_all([["a text"]], application=application)
+            assert counting.seen == seen
+
+
 def test_findings_of_a_known_text_are_the_same() -> None:
     policy = load_profile("default")
     plain = Scanner(fitted(Counting("financial.pan"), _Mute()))

@@ -182,10 +182,10 @@ def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") ->
     batch = read_frame(requests)
     if batch is None:
         return False
-    for number, texts, limit_ms, wall_ms in _parse_batch(batch):
+    for number, texts, limit_ms, wall_ms, application in _parse_batch(batch):
         # The parent kills a late worker, but the parent may die first.
         set_alarm(limit_ms / 1000 + 2 * GRACE_S, wall_ms / 1000 + 2 * GRACE_S)
-        found = scanner.scan_all(texts)
+        found = scanner.scan_all(texts, application=application)
         set_alarm(0, 0)
         fields = [
             [
@@ -199,20 +199,22 @@ def _serve_batch(requests: IO[bytes], replies: IO[bytes], scanner: "Scanner") ->
     return True
 
 
-def _parse_batch(batch: object) -> list[tuple[int, list[list[str]], int, int]]:
-    """Return each task's number, texts and limits; refuse any other shape."""
+def _parse_batch(batch: object) -> list[tuple[int, list[list[str]], int, int, str]]:
+    """Return each task: number, texts, limits, application; refuse another shape."""
     if not isinstance(batch, list):
         raise ValueError("a batch is a list")  # noqa: TRY004 - of bytes, not of types
-    tasks: list[tuple[int, list[list[str]], int, int]] = []
+    tasks: list[tuple[int, list[list[str]], int, int, str]] = []
     for task in cast("list[object]", batch):
         fields = cast("dict[str, object]", task) if isinstance(task, dict) else {}
         names = ("task", "texts", "limit_ms", "wall_ms")
         number, texts, limit_ms, wall_ms = map(fields.get, names)
+        application = fields.get("application", "")
         if not (
             isinstance(number, int)
             and isinstance(texts, list)
             and isinstance(limit_ms, int)
             and isinstance(wall_ms, int)
+            and isinstance(application, str)
         ):
             raise ValueError("a task has a number, texts and two limits")  # noqa: TRY004 - see above
         read = [
@@ -223,7 +225,7 @@ def _parse_batch(batch: object) -> list[tuple[int, list[list[str]], int, int]]:
         # If one were omitted, its findings would be attributed to another text.
         if len(read) != len(cast("list[object]", texts)):
             raise ValueError("a conversation is a list of texts")
-        tasks.append((number, read, limit_ms, wall_ms))
+        tasks.append((number, read, limit_ms, wall_ms, application))
     return tasks
 
 

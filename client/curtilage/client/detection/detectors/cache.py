@@ -54,11 +54,13 @@ class FindingsCache:
         self._held = 0
         self._found: OrderedDict[bytes, Found] = OrderedDict()
 
-    def name_of(self, text: str) -> bytes:
+    def name_of(self, text: str, *, application: str = "") -> bytes:
         """Return the key of a text's entry, which only this process can compute."""
-        # Includes the plan: under another one, other detectors would have run.
+        # Includes the plan: under another one, other detectors would have run. And the
+        # application: the time of an answer must not show what another one asked.
         content = text.encode("utf-8", "surrogatepass")
-        named = self._plan_digest + content
+        whose = hashlib.sha256(application.encode()).digest() if application else b""
+        named = self._plan_digest + whose + content
         return hmac.digest(self._key, named, hashlib.sha256)
 
     def recall(self, name: bytes) -> Found | None:
