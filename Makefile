@@ -15,7 +15,7 @@ CODE := $(PARTS) dev deploy/containers deploy/image benchmarks tools tests
 .PHONY: help setup setup-dev demo test test-processes test-timing test-exhaustive test-removal
 .PHONY: test-all lint audit
 .PHONY: format bench train-guard train-router fuzz vectors conformance interop
-.PHONY: leak ledger outside image containers compose-test requirements clean
+.PHONY: leak ledger outside image containers compose-test compose-soak requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answers regulated questions locally, and sends the rest to an attested enclave."
@@ -131,6 +131,10 @@ containers: ## Build the container images and their bills of materials (ARGS="--
 compose-test: ## Bring every compose file up for real, ask questions, break parts (root on Debian; docs/containers.md)
 	@$(SETUP) runtime image
 	@PYTHONPATH=dev $(BIN)/python -m tools.compose_test $(ARGS)
+
+compose-soak: ## Ask for 30 minutes through two operators' containers while each part is killed in turn
+	@$(SETUP) runtime image
+	@PYTHONPATH=dev $(BIN)/python -m tools.compose_test --soak 30 $(ARGS)
 
 requirements: ## Resolve the pinned requirements again (needs uv)
 	@tools/requirements.sh

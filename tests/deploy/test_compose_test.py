@@ -10,6 +10,7 @@ from tools.compose_test.checks import CHECKS
 from tools.compose_test.errors import CannotRunError, FailedError
 from tools.compose_test.mutants import MUTANTS, Mutant, mutated
 from tools.compose_test.network import Settings, effective_rules, restoring_rules
+from tools.compose_test.soak import MEBIBYTE, has_grown, outcome_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text("utf-8")
@@ -92,6 +93,31 @@ def test_a_mutant_of_another_file_is_refused() -> None:
         mutated(COMPOSE.replace('ipc: "none"', ""), MUTANTS[0])
     with pytest.raises(FailedError, match="exactly once"):
         mutated(COMPOSE.replace("  enclave:\n", "  server:\n"), MUTANTS[1])
+
+
+# The soak.
+
+
+@pytest.mark.parametrize(
+    ("status", "route", "code", "outcome"),
+    [
+        (200, "enclave", "", "route enclave"),
+        (200, "", "", "unclear"),
+        (503, "", "local_model_failed", "error local_model_failed"),
+        (502, "", "", "unclear"),
+    ],
+)
+def test_an_outcome_is_a_route_an_error_or_unclear(
+    status: int, route: str, code: str, outcome: str
+) -> None:
+    assert outcome_of(status, route, code) == outcome
+
+
+def test_memory_that_grows_is_seen() -> None:
+    size = 200 * MEBIBYTE
+    assert not has_grown([size])
+    assert not has_grown([size, size // 2, size, size + 40 * MEBIBYTE])
+    assert has_grown([size, size, size, size * 2])
 
 
 # Where no engine can run.

@@ -5,7 +5,7 @@ import socket
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,6 +36,36 @@ def issued(authority: Authority) -> Server:
     return authority.issue("door", now=datetime.now(UTC))
 
 
+@asynccontextmanager
+async def served(
+    handler: Handler, path: Path | None = None, context: ssl.SSLContext | None = None
+) -> AsyncGenerator[int]:
+    """Serve one connection, on a socket or a port; at the end wait for its end."""
+    ended = asyncio.Event()
+
+    async def handle(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            with suppress(ConnectionError):
+                await handler(reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            ended.set()
+
+    if path is not None:
+        server: asyncio.Server = await asyncio.start_unix_server(handle, path)
+        port = 0
+    else:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield port
+        await asyncio.wait_for(ended.wait(), timeout=10)
+
+
 def answering(answer: bytes) -> Handler:
     async def handle(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -44,7 +74,6 @@ def answering(answer: bytes) -> Handler:
         assert request.startswith(b"GET /healthz HTTP/1.1\r\n")
         writer.write(answer)
         await writer.drain()
-        writer.close()
 
     return handle
 
@@ -61,19 +90,15 @@ async def test_health_is_what_the_program_answers(
     folder: Path, answer: bytes, code: int
 ) -> None:
     path = folder / "s"
-    async with await asyncio.start_unix_server(answering(answer), path):
+    async with served(answering(answer), path):
         assert await asked(f"unix:{path}") == code
-    server = await asyncio.start_server(answering(answer), "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with served(answering(answer)) as port:
         assert await asked(f"http://127.0.0.1:{port}") == code
 
 
 async def test_health_is_asked_over_tls(issued: Server) -> None:
     context = door.context_of(issued.certificate, issued.key)
-    server = await asyncio.start_server(answering(HEALTHY), "127.0.0.1", 0, ssl=context)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with served(answering(HEALTHY), context=context) as port:
         assert await asked(f"https://127.0.0.1:{port}") == 0
 
 
@@ -83,10 +108,9 @@ async def test_a_socket_that_accepts_is_enough_for_programs_without_http(
     path = folder / "s"
     assert await asked(f"file:{path}") == 1
 
-    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+    async def nothing(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None: ...
 
-    async with await asyncio.start_unix_server(close, path):
+    async with served(nothing, path):
         assert await asked(f"file:{path}") == 0
 
 
@@ -155,11 +179,10 @@ async def test_bytes_pass_both_ways_and_the_end_with_them(
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readexactly(len(content)))
         await writer.drain()
-        writer.close()
 
     path = folder / "s"
     async with (
-        await asyncio.start_unix_server(echo, path),
+        served(echo, path),
         behind_door(path, issued) as port,
     ):
         reader, writer = await asyncio.open_connection(
@@ -176,14 +199,14 @@ async def test_a_client_that_leaves_is_seen_by_the_server(
 ) -> None:
     ended = asyncio.Event()
 
-    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
+    async def wait(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):  # how it ends does not matter here
+            await reader.read()
         ended.set()
-        writer.close()
 
     path = folder / "s"
     async with (
-        await asyncio.start_unix_server(wait, path),
+        served(wait, path),
         behind_door(path, issued) as port,
     ):
         _, writer = await asyncio.open_connection(
@@ -200,10 +223,9 @@ async def test_plain_http_and_old_tls_do_not_pass(
 ) -> None:
     reached = False
 
-    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def note(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
         nonlocal reached
         reached = True
-        writer.close()
 
     path = folder / "s"
     async with (
@@ -216,7 +238,7 @@ async def test_plain_http_and_old_tls_do_not_pass(
         writer.close()
         old = trusting(authority)
         old.maximum_version = ssl.TLSVersion.TLSv1_2
-        with pytest.raises(OSError, match=r"(?i)alert|eof|reset|version"):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection(
                 "127.0.0.1", port, ssl=old, server_hostname="localhost"
             )
@@ -229,7 +251,6 @@ async def test_connections_beyond_the_limit_are_closed_at_once(
     async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"here")
         await reader.read()
-        writer.close()
 
     async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(
@@ -238,7 +259,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once(
 
     path = folder / "s"
     async with (
-        await asyncio.start_unix_server(stay, path),
+        served(stay, path),
         behind_door(path, issued, most=1) as port,
     ):
         reader, writer = await connect(port)

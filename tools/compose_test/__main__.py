@@ -10,13 +10,14 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -25,6 +26,7 @@ from tools.compose_test.checks import problems
 from tools.compose_test.engine import Engine, require_machine, running_engine
 from tools.compose_test.errors import CannotRunError, FailedError
 from tools.compose_test.layouts import (
+    CLIENT_HOST,
     ENCLAVE,
     ENCLAVE_HOST,
     LOCAL,
@@ -39,6 +41,7 @@ from tools.compose_test.layouts import (
     two_operators,
 )
 from tools.compose_test.mutants import MUTANTS, try_mutant
+from tools.compose_test.soak import soak
 from tools.compose_test.stack import Stack
 
 from curtilage_dev.processes import Process
@@ -59,7 +62,7 @@ OK: Final = 200
 SERVICE: Final = "client"
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run of the test.
 
@@ -72,7 +75,6 @@ class Run:
     engine: Engine
     folder: Path
     started: float
-    counts: dict[str, int] = field(default_factory=dict[str, int])
 
     def say(self, line: str) -> None:
         """Print a line with the time since the start."""
@@ -100,7 +102,6 @@ class Run:
         if (answered.status, answered.route) != (OK, route):
             raise FailedError(f"{through}: a question came to {answered}")
         took = time.monotonic() - began
-        self.counts[through] = self.counts.get(through, 0) + 1
         self.say(f"{through}: answered, route {route}, {took:.1f} s")
 
 
@@ -112,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--work", type=Path, default=ROOT / "build" / "compose-test", metavar="DIR"
+    )
+    parser.add_argument(
+        "--soak", type=float, default=0, metavar="MINUTES", help="instead, for so long"
     )
     parser.add_argument("--built", action="store_true", help="the images are there")
     options = parser.parse_args(arguments)
@@ -126,7 +130,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             folder = Path(name)
             folder.chmod(0o755)
-            _test(Run(engine=engine, folder=folder, started=started), options.images)
+            run = Run(engine=engine, folder=folder, started=started)
+            _load(run, options.images)
+            if options.soak:
+                with _department(run) as all_parts:
+                    soak(
+                        [all_parts.letters, all_parts.triage],
+                        all_parts.parts,
+                        minutes=options.soak,
+                        say=run.say,
+                    )
+            else:
+                _try_one_operator(run)
+                _try_department(run)
     except CannotRunError as reason:
         return _skip(str(reason))
     except (FailedError, OSError, subprocess.SubprocessError) as failure:
@@ -154,12 +170,6 @@ def _skip(reason: str) -> int:
 def _build(images: Path) -> None:
     command = [sys.executable, "-m", "deploy.containers", "build", "--out", str(images)]
     subprocess.run(command, cwd=ROOT, check=True)
-
-
-def _test(run: Run, images: Path) -> None:
-    _load(run, images)
-    _try_one_operator(run)
-    _try_operators_and_department(run)
 
 
 def _load(run: Run, images: Path) -> None:
@@ -206,7 +216,35 @@ def _try_one_operator(run: Run) -> None:
     run.say("one operator: taken down")
 
 
-def _try_operators_and_department(run: Run) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Department:
+    """Two operators, and a department that asks through them.
+
+    Attributes:
+        enclave, relay, client: the three projects.
+        letters, triage: the department's applications.
+    """
+
+    enclave: Stack
+    relay: Stack
+    client: Stack
+    letters: Endpoint
+    triage: Endpoint
+
+    @property
+    def parts(self) -> Sequence[tuple[Stack, str]]:
+        """The parts that a question passes, with their projects."""
+        return (
+            (self.enclave, ENCLAVE),
+            (self.enclave, "door"),
+            (self.relay, "relay"),
+            (self.client, SERVICE),
+        )
+
+
+@contextlib.contextmanager
+def _department(run: Run) -> Generator[Department]:
+    """Bring up two operators and a department; take them down at the end."""
     folder = run.folder / "two"
     enclave, relay, authority = two_operators(run.engine, folder)
     with contextlib.ExitStack() as ends:
@@ -226,27 +264,29 @@ def _try_operators_and_department(run: Run) -> None:
         ends.enter_context(_down_after(client))
         _validate(run, client)
         client.get("create")
-        join_networks(run.engine, {"client.curtilage.test": (client, SERVICE)})
+        join_networks(run.engine, {CLIENT_HOST: (client, SERVICE)})
         client.up()
         run.say("department: the client's gateway is healthy")
         letters, triage = endpoints.values()
+        yield Department(
+            enclave=enclave, relay=relay, client=client, letters=letters, triage=triage
+        )
+    run.say("two operators and department: taken down")
+
+
+def _try_department(run: Run) -> None:
+    with _department(run) as all_parts:
+        letters = all_parts.letters
         run.ask(letters, PUBLIC, ENCLAVE, through="department, two operators")
-        run.ask(triage, PRIVATE, LOCAL, through="department, another application")
+        run.ask(all_parts.triage, PRIVATE, LOCAL, through="another application")
         _refuse_strangers(run, letters)
-        run.hold(enclave, ["enclave", "door", "emulator"])
-        run.hold(relay, ["relay"])
-        run.hold(client, [SERVICE])
-        for stack, service in (
-            (enclave, "enclave"),
-            (enclave, "door"),
-            (relay, "relay"),
-        ):
+        run.hold(all_parts.enclave, [ENCLAVE, "door", "emulator"])
+        run.hold(all_parts.relay, ["relay"])
+        run.hold(all_parts.client, [SERVICE])
+        for stack, service in all_parts.parts:
             _cut_off(run, letters, stack, service)
             run.ask(letters, PUBLIC, ENCLAVE, through=f"after the {service} was killed")
-        _cut_off(run, letters, client, SERVICE)
-        run.ask(letters, PUBLIC, ENCLAVE, through="after the client was killed")
-        _verify_audit(run, client)
-    run.say("two operators and department: taken down")
+        _verify_audit(run, all_parts.client)
 
 
 def _validate(run: Run, stack: Stack) -> None:
@@ -282,8 +322,8 @@ def _cut_off(run: Run, endpoint: Endpoint, stack: Stack, service: str) -> None:
         try:
             ended.append(endpoint.ask(LONG, max_tokens=LONG_TOKENS))
         # Killed with the client: its connection ends, which the caller sees.
-        except OSError as error:
-            ended.append(f"a connection error ({type(error).__name__})")
+        except ConnectionError as error:
+            ended.append(f"a connection error ({error})")
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
@@ -341,4 +381,6 @@ def _client(folder: Path, policy: Path, relay: str) -> Generator[Endpoint]:
 
 
 if __name__ == "__main__":
+    # As an interrupt: everything is taken down and put back first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -142,7 +142,7 @@ def require_machine() -> None:
         raise CannotRunError(f"the recipe is for Debian {SUITE}")
     if platform.machine() != "x86_64":
         raise CannotRunError("the images are for x86-64")
-    if network.BRIDGE.exists():
+    if network.BRIDGE in network.bridges():
         raise CannotRunError("another engine runs here (there is a docker0)")
 
 

@@ -60,8 +60,14 @@ class Endpoint:
         """Ask one question and return what came of it.
 
         Raises:
-            OSError: the connection failed.
+            ConnectionError: it failed, or ended before the answer did.
         """
+        try:
+            return self._ask(text, max_tokens)
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionError(type(error).__name__) from None
+
+    def _ask(self, text: str, max_tokens: int) -> "Answered":
         connection = self._connection()
         headers = {"Content-Type": "application/json", "Host": self.host}
         if self.key:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-BRIDGE: Final = Path("/sys/class/net/docker0")
+BRIDGE: Final = "docker0"
+DEVICES: Final = Path("/sys/class/net")
 FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _TABLE: Final = re.compile(r"^\*(\w+)\n(.*?)^COMMIT\n", re.MULTILINE | re.DOTALL)
 _CHAIN: Final = re.compile(r"^:(\S+) (\S+)", re.MULTILINE)
@@ -21,15 +22,17 @@ class Settings:
     Attributes:
         rules: as ``iptables-save`` writes them.
         forwarding: of packets, ``0`` or ``1``.
+        bridges: names of the virtual switches; an engine leaves its own behind.
     """
 
     rules: str
     forwarding: str
+    bridges: frozenset[str] = frozenset()
 
     @property
-    def effective(self) -> tuple[Mapping[str, frozenset[str]], str]:
-        """The rules of each table, without counters and tables that do nothing."""
-        return effective_rules(self.rules), self.forwarding
+    def effective(self) -> tuple[Mapping[str, frozenset[str]], str, frozenset[str]]:
+        """Everything, without counters and tables that do nothing."""
+        return effective_rules(self.rules), self.forwarding, self.bridges
 
 
 def read_settings() -> Settings:
@@ -44,15 +47,25 @@ def read_settings() -> Settings:
         text=True,
         check=True,
     )
-    return Settings(rules=shown.stdout, forwarding=FORWARDING.read_text().strip())
+    return Settings(
+        rules=shown.stdout,
+        forwarding=FORWARDING.read_text().strip(),
+        bridges=bridges(),
+    )
+
+
+def bridges() -> frozenset[str]:
+    """Return the names of this machine's bridges."""
+    return frozenset(path.parent.name for path in DEVICES.glob("*/bridge"))
 
 
 def restore(before: Settings) -> None:
-    """Put settings back, and remove the engine's bridge."""
-    rules = restoring_rules(before.rules, read_settings().rules)
+    """Put settings back, and remove the engine's bridges."""
+    after = read_settings()
+    rules = restoring_rules(before.rules, after.rules)
     subprocess.run(["iptables-restore"], input=rules, text=True, check=True)  # noqa: S607
-    if BRIDGE.exists():
-        subprocess.run(["ip", "link", "del", BRIDGE.name], check=True)  # noqa: S607
+    for name in sorted(after.bridges - before.bridges):
+        subprocess.run(["ip", "link", "del", name], check=True)  # noqa: S607
     FORWARDING.write_text(before.forwarding)
 
 

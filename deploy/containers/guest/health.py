@@ -40,7 +40,8 @@ def is_healthy(address: str) -> bool:
     """
     scheme, _, path = address.partition(":")
     if scheme == "folder" and path.startswith("/"):
-        return any(os.scandir(path))
+        with os.scandir(path) as entries:
+            return any(entries)
     if scheme in {"unix", "file"} and path.startswith("/"):
         with socket.socket(socket.AF_UNIX) as plain:
             plain.settimeout(TIMEOUT_S)
