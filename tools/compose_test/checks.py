@@ -32,7 +32,7 @@ ISOLATED: Final = frozenset({"enclave", "emulator"})
 
 # Tries to create a file in every folder, and to change every file, as the service may.
 _WRITE_PROBE: Final = """
-import os
+import os, stat
 found = set()
 for folder, folders, files in os.walk("/"):
     if folder == "/":
@@ -51,6 +51,9 @@ for folder, folders, files in os.walk("/"):
         continue
     for name in files:
         path = os.path.join(folder, name)
+        # A device, such as /dev/null in place of a secret, keeps nothing.
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            continue
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
         except OSError:

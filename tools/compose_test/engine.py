@@ -209,9 +209,11 @@ def _start(engine: Engine) -> "subprocess.Popen[bytes]":
 
 
 def _stop(daemon: "subprocess.Popen[bytes]") -> None:
+    """End the engine, also where this is interrupted: only then is the network free."""
     daemon.send_signal(signal.SIGTERM)
     try:
         daemon.wait(STOP_S)
     except subprocess.TimeoutExpired:
         daemon.kill()
-        daemon.wait()
+    finally:
+        daemon.wait(STOP_S)
