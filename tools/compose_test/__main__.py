@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -117,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--soak", type=float, default=0, metavar="MINUTES", help="instead, for so long"
     )
+    parser.add_argument(
+        "--layout", action="append", choices=list(LAYOUTS), help="only this"
+    )
     parser.add_argument("--built", action="store_true", help="the images are there")
     options = parser.parse_args(arguments)
     started = time.monotonic()
@@ -141,8 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         say=run.say,
                     )
             else:
-                _try_one_operator(run)
-                _try_department(run)
+                for layout in options.layout or LAYOUTS:
+                    LAYOUTS[layout](run)
     except CannotRunError as reason:
         return _skip(str(reason))
     except (FailedError, OSError, subprocess.SubprocessError) as failure:
@@ -287,6 +290,12 @@ def _try_department(run: Run) -> None:
             _cut_off(run, letters, stack, service)
             run.ask(letters, PUBLIC, ENCLAVE, through=f"after the {service} was killed")
         _verify_audit(run, all_parts.client)
+
+
+LAYOUTS: Final[Mapping[str, Callable[[Run], None]]] = {
+    "one-operator": _try_one_operator,
+    "department": _try_department,
+}
 
 
 def _validate(run: Run, stack: Stack) -> None:
