@@ -55,6 +55,7 @@ class Arguments(argparse.Namespace):
     decisions: int
     requests: int
     shape: str
+    rounds: int
     guesses: int
     minutes: float
     soak_minutes: float
@@ -71,7 +72,7 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_detectors(read.decisions),
         measure_workers(),
     ],
-    "engine": lambda read, folder: measure_engine(folder, read.shape),
+    "engine": lambda read, folder: measure_engine(folder, read.shape, read.rounds),
     "long": lambda _, __: measure_long(),
     "egress": lambda read, _: measure_egress(read.requests, ENCRYPTED),
     "memory": lambda _, folder: measure_memory(folder),
@@ -132,6 +133,7 @@ def main() -> int:
         default="",
         help="engine: random weights of this shape instead of the embedded model",
     )
+    parser.add_argument("--rounds", type=int, default=3, help="engine: rounds (3)")
     parser.add_argument(
         "--guesses", type=int, default=400, help="isolation: of each kind (400)"
     )

@@ -26,7 +26,8 @@ CLIENTS: Final = (1, 2, 4, 8, 16)
 ROUNDS: Final = 3
 ROOT: Final = Path(__file__).resolve().parents[1]
 SKIPPED: Final = "SKIPPED LOUDLY: xllamacpp is not installed, so no server was measured"
-OWN, SERIAL, SERVER = "own", "serial", "server"
+OWN, APART, SERIAL, SERVER = "own", "apart", "serial", "server"
+"""Ours in the measuring process, and in a process of its own, as people use it."""
 
 
 @dataclass(slots=True)
@@ -60,21 +61,27 @@ class EnginePeer:
         return line
 
 
-def measure_engine(folder: Path, shape: str = "") -> list[Table]:
+def measure_engine(folder: Path, shape: str = "", rounds: int = ROUNDS) -> list[Table]:
     """Measure all numbers of clients, then the pause and the memory; some minutes.
 
     Args:
         folder: for a model's file.
         shape: one of ``SHAPES``; empty: the embedded model.
+        rounds: of each measurement.
     """
-    peers = [OWN, SERIAL, *([SERVER] if find_spec("xllamacpp") else [])]
+    peers = [OWN, APART, SERIAL, *([SERVER] if find_spec("xllamacpp") else [])]
     if SERVER not in peers:
         sys.stdout.write(f"{SKIPPED}\n")
     if shape:
         progress(f"writing a model of random weights in the shape of {shape}")
     which = make_model(shape, folder) if shape else embedded()
-    rows = [(clients, _measure(peers, clients, which)) for clients in CLIENTS]
-    tables = [_table(rows), _waits(rows), _pause(which), _bandwidth(which)]
+    rows = [(count, _measure(peers, count, which, rounds)) for count in CLIENTS]
+    tables = [
+        _table(rows, rounds),
+        _waits(rows),
+        _pause(which, rounds),
+        _bandwidth(which, rounds),
+    ]
     return [
         replace(
             table,
@@ -85,15 +92,17 @@ def measure_engine(folder: Path, shape: str = "") -> list[Table]:
     ]
 
 
-def _measure(peers: list[str], clients: int, which: Chosen) -> dict[str, Measured]:
+def _measure(
+    peers: list[str], clients: int, which: Chosen, rounds: int
+) -> dict[str, Measured]:
     found = {peer: Measured() for peer in peers}
     with ExitStack() as running:
         started = {
             peer: running.enter_context(run_engine(peer, clients, which))
             for peer in peers
         }
-        for number in range(ROUNDS):
-            progress(f"{clients} at once: round {number + 1} of {ROUNDS}")
+        for number in range(rounds):
+            progress(f"{clients} at once: round {number + 1} of {rounds}")
             for name, peer in started.items():
                 result = peer.run("load")
                 found[name].per_cpu_s.append(result["tokens"] / result["cpu_s"])
@@ -121,29 +130,36 @@ def run_engine(peer: str, clients: int, which: Chosen) -> Generator[EnginePeer]:
         yield started
 
 
-def _ratio(found: Mapping[str, Measured], peer: str) -> float | str:
+def _ratio(found: Mapping[str, Measured], peer: str, which: str = OWN) -> float | str:
     """Return the median ratio of what ran in one round, one after the other."""
     if peer not in found:
         return "-"
-    pairs = zip(found[OWN].per_cpu_s, found[peer].per_cpu_s, strict=True)
-    return median(own / other for own, other in pairs)
+    pairs = zip(found[which].per_cpu_s, found[peer].per_cpu_s, strict=True)
+    return median(one / other for one, other in pairs)
 
 
-def _table(rows: list[tuple[int, dict[str, Measured]]]) -> Table:
+def _table(rows: list[tuple[int, dict[str, Measured]]], rounds: int) -> Table:
     cells: list[tuple[str | float, ...]] = []
     for clients, found in rows:
         speeds = [
             median(found[peer].per_cpu_s) if peer in found else "-"
             for peer in (OWN, SERIAL, SERVER)
         ]
-        cells.append(
-            (str(clients), *speeds, _ratio(found, SERIAL), _ratio(found, SERVER))
-        )
+        ratios = (_ratio(found, peer) for peer in (SERIAL, SERVER))
+        cells.append((str(clients), *speeds, *ratios, _ratio(found, OWN, APART)))
     return Table(
         title="Tokens per second of processor time, reading included",
-        columns=("at once", "ours", "serial", "server", "to serial", "to server"),
+        columns=(
+            "at once",
+            "ours",
+            "serial",
+            "server",
+            "to serial",
+            "to server",
+            "own process to ours",
+        ),
         rows=tuple(cells),
-        note=f"medians of {ROUNDS} rounds in turns; 48 tokens after a question of "
+        note=f"medians of {rounds} rounds in turns; 48 tokens after a question of "
         "about 200 characters; one thread"
         + ("" if SERVER in rows[0][1] else f"; {SKIPPED}"),
     )
@@ -154,23 +170,30 @@ def _waits(rows: list[tuple[int, dict[str, Measured]]]) -> Table:
     for clients, found in rows:
         waits = [
             median(found[peer].first_ms) if peer in found else "-"
-            for peer in (OWN, SERIAL, SERVER)
+            for peer in (OWN, APART, SERIAL, SERVER)
         ]
         cells.append((str(clients), *waits, median(found[OWN].per_s)))
     return Table(
         title="Time to first token, p50 in ms of wall time",
-        columns=("at once", "ours", "serial", "server", "ours, tokens/s"),
+        columns=(
+            "at once",
+            "ours",
+            "own process",
+            "serial",
+            "server",
+            "ours, tokens/s",
+        ),
         rows=tuple(cells),
     )
 
 
-def _bandwidth(which: Chosen) -> Table:
+def _bandwidth(which: Chosen, rounds: int) -> Table:
     """Compare what decoding one answer reads with what one thread can read."""
     # In the middle of the answer, behind a question of about 80 tokens.
     context = min(CONTEXT_TOKENS, 320 // which.token_bytes + DECODED // 2)
     read = token_bytes_read(which.path, context)
     with run_engine(OWN, 1, which) as peer:
-        found = [peer.run("decode") for _ in range(ROUNDS)]
+        found = [peer.run("decode") for _ in range(rounds)]
     rows: list[tuple[str | float, ...]] = [
         (
             f"round {number + 1}",
@@ -191,9 +214,9 @@ def _bandwidth(which: Chosen) -> Table:
     )
 
 
-def _pause(which: Chosen) -> Table:
+def _pause(which: Chosen, rounds: int) -> Table:
     with run_engine(OWN, 5, which) as peer:
-        found = [peer.run("pause") for _ in range(ROUNDS)]
+        found = [peer.run("pause") for _ in range(rounds)]
     rows: list[tuple[str | float, ...]] = [
         (title, *(each[name] for each in found))
         for title, name in (
@@ -206,6 +229,6 @@ def _pause(which: Chosen) -> Table:
     ]
     return Table(
         title="The pause that a long prompt causes, in ms",
-        columns=("measure", *(f"round {number + 1}" for number in range(ROUNDS))),
+        columns=("measure", *(f"round {number + 1}" for number in range(rounds))),
         rows=tuple(rows),
     )

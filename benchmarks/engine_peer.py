@@ -20,9 +20,12 @@ from itertools import count, pairwise
 from typing import Any, Final
 
 import numpy as np
+import psutil
 
 from benchmarks.shapes import Chosen, chosen
 from benchmarks.topics import TOPICS
+from curtilage.inference.process.codec import Plan
+from curtilage.inference.process.parent import EngineProcess
 from curtilage.inference.protocol import (
     ChatMessage,
     Engine,
@@ -30,6 +33,7 @@ from curtilage.inference.protocol import (
     Token,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.settings import EngineSettings
 
 TOKENS: Final = 48
 CONTEXT_TOKENS: Final = 1536
@@ -115,10 +119,19 @@ def _together(client: Callable[[], None], clients: int) -> None:
 
 
 def _measure(result: Round, run: Callable[[], object]) -> None:
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), _cpu_s()
     run()
-    result.cpu_s = time.process_time() - cpu
+    result.cpu_s = _cpu_s() - cpu
     result.wall_s = time.perf_counter() - wall
+
+
+def _cpu_s() -> float:
+    """Return the processor time of this process, and of an engine's own."""
+    own_s = time.process_time()
+    for child in psutil.Process().children(recursive=True):
+        times = child.cpu_times()
+        own_s += times.user + times.system
+    return own_s
 
 
 def _serial(which: Chosen) -> Ask:
@@ -189,22 +202,37 @@ def _server(clients: int, which: Chosen) -> Ask:
     return ask
 
 
-def _own(clients: int, which: Chosen) -> Iterator[str]:
-    """Run rounds of ours, on one loop; yield a line for each."""
+def _engine(clients: int, which: Chosen, *, apart: bool) -> Engine:
+    """Return our engine; apart: in a process of its own, as client and enclave."""
+    settings = EngineSettings(
+        context_tokens=CONTEXT_TOKENS,
+        threads=THREADS,
+        sequences=max(clients, 1),
+        max_queued=64,
+    )
+    if apart:
+        return EngineProcess(
+            Plan(
+                model=str(which.path),
+                sha256=which.sha256,
+                model_id=which.name,
+                settings=settings,
+            )
+        )
+    # Not in the other case: it loads the library here.
     from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
     from curtilage.inference.modelfile import verify_model_file  # noqa: PLC0415
-    from curtilage.inference.settings import EngineSettings  # noqa: PLC0415
 
-    engine = LlamaCppEngine(
+    return LlamaCppEngine(
         verify_model_file(which.path, which.sha256),
         model_id=which.name,
-        settings=EngineSettings(
-            context_tokens=CONTEXT_TOKENS,
-            threads=THREADS,
-            sequences=max(clients, 1),
-            max_queued=64,
-        ),
+        settings=settings,
     )
+
+
+def _own(clients: int, which: Chosen, *, apart: bool) -> Iterator[str]:
+    """Run rounds of ours, on one loop; yield a line for each."""
+    engine = _engine(clients, which, apart=apart)
     with asyncio.Runner() as runner:
         runner.run(engine.start())
         runner.run(_once(engine, question()))
@@ -314,9 +342,9 @@ async def _write(engine: Engine, times: list[tuple[float, float]]) -> None:
 def main() -> int:
     """Say when ready, then run a round for each line of standard input."""
     peer, clients, which = sys.argv[1], int(sys.argv[2]), chosen(sys.argv[3:])
-    if peer == "own":
+    if peer in {"own", "apart"}:
         _say("ready")
-        for line in _own(clients, which):
+        for line in _own(clients, which, apart=peer == "apart"):
             _say(line)
         return 0
     ask = _serial(which) if peer == "serial" else _server(clients, which)

@@ -3,9 +3,11 @@
 ``python -m benchmarks.jitter``, with ``tests`` and ``dev`` on the path: the enclave
 server as it is shipped, with the embedded model, answers cover requests, questions
 whose prompt takes long to read and questions whose answer takes long to write, in
-random order: alone, and beside seven other answers that are written all the time. For
-each kind: by how much its frames leave their grid, and how often that one number, the
-spread of an answer's delays, puts the question above the cover (0.5 is chance, 1.0
+random order: alone, and beside seven other answers that are written all the time. The
+moments are the kernel's, from a tap on the line (a packet socket, as root); nothing is
+read before the last frame was sent, so the observer takes no processor time meanwhile.
+For each kind: by how much its frames leave their grid, and how often that one number,
+the spread of an answer's delays, puts the question above the cover (0.5 is chance, 1.0
 always). Other work of the machine hides the difference, so only the figures of an idle
 machine count. 200 answers of each kind take about 75 minutes; ``--rounds 3`` tries it.
 """
@@ -15,15 +17,16 @@ import asyncio
 import json
 import os
 import secrets
+import socket
 import statistics
+import struct
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
 
 from benchmarks.report import Table, area_above, busy, host, progress
 from curtilage.wire.keyconfig import KeyConfig, parse_key_configs
@@ -31,10 +34,16 @@ from curtilage.wire.media import KEYS_PATH
 from curtilage.wire.padding import seal_padded_request
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import Stack
-from support.enclave_parts import connect, dated, exchange, get, inner_request, post
+from support.enclave_parts import dated, exchange, get, inner_request, post
 
 FRAMES = 60
 """Of each answer; the shortest has 64."""
+LATEST = 3
+"""Frames: later than that, the last one is not waited for."""
+HEADERS_BYTES = 128
+TAP_BYTES, LINE_BYTES = 16 << 20, 4 << 20
+# Of Linux; Python names none of them.
+_ETH_P_IP, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 0x0800, 33, 35
 PERIOD_MS = 50.0
 CLASS_BYTES = 16384
 COVER = "cover"
@@ -82,18 +91,82 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-async def delays_of(address: str, config: KeyConfig, kind: Kind) -> list[float]:
+class Tap:
+    """Sees every packet of the loopback interface, with the kernel's time of it."""
+
+    def __init__(self) -> None:
+        kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+        self._socket = socket.socket(socket.AF_PACKET, kind, socket.htons(_ETH_P_IP))
+        self._socket.bind(("lo", _ETH_P_IP))
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, TAP_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+
+    def close(self) -> None:
+        """Stop."""
+        self._socket.close()
+
+    def clear(self) -> None:
+        """Drop what was seen."""
+        for _ in self._seen():
+            pass
+
+    def sent_to(self, port: int) -> list[tuple[int, int, float]]:
+        """Return what was sent to a port: TCP's number, bytes, and when, in ms."""
+        return [
+            (sequence, size, at_ms)
+            for to, sequence, size, at_ms in self._seen()
+            if to == port and size
+        ]
+
+    def _seen(self) -> Iterator[tuple[int, int, int, float]]:
+        while True:
+            try:
+                packet, extra, _, _ = self._socket.recvmsg(HEADERS_BYTES, 64)
+            except BlockingIOError:
+                return
+            if packet[9] != socket.IPPROTO_TCP:
+                continue
+            # What is sent is seen where it arrives, on the same processor.
+            (_, _, stamp), *_ = extra
+            seconds, nanoseconds = struct.unpack("qq", stamp)
+            start = 4 * (packet[0] & 15)
+            total = int.from_bytes(packet[2:4], "big")
+            to, sequence = struct.unpack_from(">HI", packet, start + 2)
+            size = total - start - 4 * (packet[start + 12] >> 4)
+            yield to, sequence, size, seconds * 1000 + nanoseconds / 1e6
+
+
+async def delays_of(
+    tap: Tap, address: str, config: KeyConfig, kind: Kind
+) -> list[float]:
     """Ask once; return how late each frame was, in ms, against the earliest."""
     sealed = seal_padded_request(config, kind.inner(), at_least=CLASS_BYTES)
-    reader, writer = await connect(address)
-    writer.write(post(sealed.message))
-    await reader.readuntil(b"\r\n\r\n")
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    with socket.socket() as line:
+        line.setblocking(False)
+        # All of it fits: nothing needs to be read meanwhile.
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LINE_BYTES)
+        await loop.sock_connect(line, (host, int(port)))
+        own = line.getsockname()[1]
+        tap.clear()
+        await loop.sock_sendall(line, post(sealed.message))
+        await asyncio.sleep((FRAMES + LATEST) * PERIOD_MS / 1000)
+        data = line.recv(LINE_BYTES)
+    return _delays(tap.sent_to(own), data)
+
+
+def _delays(packets: Sequence[tuple[int, int, float]], data: bytes) -> list[float]:
+    """Return how late each frame was."""
+    first = packets[0][0]
+    ends = [(number - first + size, at_ms) for number, size, at_ms in packets]
     moments: list[float] = []
+    at = data.index(b"\r\n\r\n") + 4
     while len(moments) < FRAMES:
-        size = int(await reader.readuntil(b"\r\n"), 16)
-        await reader.readexactly(size + 2)
-        moments.append(monotonic() * 1000 - len(moments) * PERIOD_MS)
-    writer.transport.abort()
+        line = data.index(b"\r\n", at)
+        at = line + 2 + int(data[at:line], 16) + 2
+        sent_ms = next(at_ms for end, at_ms in ends if end >= at)
+        moments.append(sent_ms - len(moments) * PERIOD_MS)
     return [moment - min(moments) for moment in moments]
 
 
@@ -128,14 +201,17 @@ async def record(
     listed = await exchange(address, get(KEYS_PATH))
     (config, *_) = parse_key_configs(listed.body)
     seen: dict[str, list[list[float]]] = {name: [] for name in KINDS}
+    tap = Tap()
     async with writing(address, config, batch - 1):
         for number in range(rounds):
             if number % 10 == 0:
                 progress(f"batch of {batch}: {number} of {rounds} answers of each kind")
             for name in CHANCE.sample(list(KINDS), len(KINDS)):
-                seen[name].append(await delays_of(address, config, KINDS[name]))
+                delays = await delays_of(tap, address, config, KINDS[name])
+                seen[name].append(delays)
                 # The model that was cut off comes to its end.
                 await asyncio.sleep(0.5)
+    tap.close()
     return seen
 
 

@@ -26,7 +26,7 @@ from typing import Final
 import psutil
 
 from benchmarks.added import complete_s, through_relay
-from benchmarks.engine import OWN, EnginePeer, run_engine
+from benchmarks.engine import APART, EnginePeer, run_engine
 from benchmarks.engine_peer import CONTEXT_TOKENS, TOKENS, question
 from benchmarks.hearing import Way, pieces
 from benchmarks.report import Table, busy, host, progress, quantile
@@ -169,7 +169,7 @@ def measure_serving(
             "relay and seal": through_relay("bare", bare),
             "with frames": through_relay("padded", padded),
         }
-        with run_engine(OWN, AT_ONCE, which) as engine:
+        with run_engine(APART, AT_ONCE, which) as engine:
             table, per_s = asyncio.run(_path(ways, engine, rounds))
         _keep(tables, table)
         bare.running["enclave"].stop()

@@ -216,9 +216,10 @@ def test_the_core_calls_no_clock_and_opens_no_file() -> None:
         if (module := module_of(path, ROOT)).startswith(core)
         if (calls := _calls_out(ast.parse(path.read_text("utf-8"))))
     }
-    # A list of words, a policy, the cases next to a profile, templates.
+    # Words, what is broken, a policy, the cases next to a profile, templates.
     assert found == {
         "curtilage.client.conversation.redaction": {"read_text"},
+        "curtilage.policy.breaks": {"read_text"},
         "curtilage.policy.cases": {"read_text"},
         "curtilage.policy.document.load": {"read_text"},
         "curtilage.relay.render": {"read_text"},

@@ -18,7 +18,7 @@ compile() {
 }
 # What runs: every extra; the demo goes without those that it does not use.
 demo=(pii llm relay tdx nitro)
-compile runtime.txt pyproject.toml "${demo[@]/#/--extra=}" --extra={models,telemetry,sigstore} "${unused[@]}"
+compile runtime.txt pyproject.toml "${demo[@]/#/--extra=}" --extra={gpu,models,telemetry,sigstore} "${unused[@]}"
 compile demo.txt pyproject.toml "${demo[@]/#/--extra=}" "${unused[@]}"
 # What the client image holds: not what only a terminal or the download of models needs, nor what is not for Linux.
 elsewhere=(rich pygments markdown-it-py mdurl huggingface-hub httpx2 httpx2-jsfetch httpcore2 truststore fsspec colorama)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from curtilage.attest.binding import SignedDevice, base_hash_v2, report_data_v2
-from curtilage.attest.bundle_checks import binding_inputs
+from curtilage.attest.binding import SignedDevice, report_data_v2
+from curtilage.attest.bundle_checks import base_of
 from curtilage.attest.evidence import (
     Anchor,
     DeviceKind,
@@ -161,9 +161,7 @@ class Deployment(Surroundings):
         self, bundle: EvidenceBundle, change: ChangeReport = unchanged
     ) -> EvidenceBundle:
         """Sign a report over the current content of the bundle."""
-        report_data = report_data_v2(
-            base_hash_v2(binding_inputs(bundle)), (), emulated=True
-        )
+        report_data = report_data_v2(base_of(bundle), (), emulated=True)
         fields = self.platform.report_fields(
             report_data=report_data, measurement=MEASUREMENT
         )
@@ -205,14 +203,14 @@ class AnyDeployment(Surroundings):
 
     def attest(self, bundle: EvidenceBundle) -> EvidenceBundle:
         """Have everything signed over the current content of the bundle."""
-        b0 = base_hash_v2(binding_inputs(bundle))
+        b0 = base_of(bundle)
         devices = () if self.gpus is None else self.gpus.evidence(b0)
         return self.bind(replace(bundle, devices=devices))
 
     def bind(self, bundle: EvidenceBundle) -> EvidenceBundle:
         """Have the machine sign over a bundle and the devices in it."""
         report_data = report_data_v2(
-            base_hash_v2(binding_inputs(bundle)),
+            base_of(bundle),
             [
                 SignedDevice(
                     kind=device.kind.value,

@@ -43,6 +43,7 @@ from curtilage_dev.emulated.machines import (
     image_of,
     make_gpus,
     make_machine,
+    stapled,
 )
 
 # Devices that exist only on a machine with a real TEE, below the root folder.
@@ -129,11 +130,14 @@ class Emulator:
         return struct.pack(">I", len(body)) + body
 
     def _cpu(self, report_data: bytes) -> bytes:
-        evidence = self._machine.evidence(report_data, now=datetime.now(UTC))
-        return encode_cpu_evidence(evidence)
+        now = datetime.now(UTC)
+        evidence = self._machine.evidence(report_data, now=now)
+        return encode_cpu_evidence(stapled(self._machine, evidence, now))
 
     def _devices(self, b0: bytes) -> bytes:
         devices = () if self._gpus is None else self._gpus.evidence(b0)
+        if self._gpus is not None:
+            devices = self._gpus.stapled(devices, datetime.now(UTC))
         objects = [device_object(device) for device in devices]
         return json.dumps({"devices": objects}, separators=(",", ":")).encode()
 

@@ -282,8 +282,9 @@ class Stack:
         self.relay_address = self._seen_at("relay", address)
 
     def start_client(self, *extra: str, name: str = "client") -> None:
-        """Start the client's endpoint on a free port."""
-        arguments = ["serve", "--port", "0", "--policy", str(self.policy)]
+        """Start the client's endpoint on a free port, or as a gateway's file says."""
+        arguments = ["serve", "--policy", str(self.policy)]
+        arguments += [] if "--gateway" in extra else ["--port", "0"]
         arguments += ["--relay", self.relay_url]
         if self.authority is not None:
             arguments += ["--relay-ca", str(self.authority)]

@@ -2,7 +2,7 @@ import hashlib
 import json
 import runpy
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from curtilage.attest.binding import (
     BindingInputs,
     SignedDevice,
     base_hash_v2,
+    base_hash_v3,
     challenge_report_data,
     device_nonce_v2,
     lp,
@@ -26,7 +27,9 @@ from support.binding_v1 import (
     report_data_v1,
 )
 
-VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "binding-v2"
+VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+Base = Callable[[BindingInputs], bytes]
+BASES: dict[str, Base] = {"binding-v2": base_hash_v2, "binding-v3": base_hash_v3}
 INPUTS = BindingInputs(
     key_configs=b"keys",
     not_before=1,
@@ -41,17 +44,24 @@ PLAIN = {"not_before", "not_after", "anchor_origin", "anchor_size", "anchor_time
 GPU = SignedDevice(kind="nvidia-gpu", index=0, signed_part=b"report")
 
 
-def test_vectors_are_what_the_script_makes() -> None:
-    made = runpy.run_path(str(VECTORS / "make.py"))["make"]()
-    assert json.loads((VECTORS / "vectors.json").read_text()) == made
+def _vectors(version: str) -> list[dict[str, Any]]:
+    text = (VECTORS / version / "vectors.json").read_text()
+    made: list[dict[str, Any]] = json.loads(text)
+    return made
+
+
+@pytest.mark.parametrize("version", BASES)
+def test_vectors_are_what_the_script_makes(version: str) -> None:
+    made = runpy.run_path(str(next((VECTORS / version).glob("make*.py"))))["make"]()
+    assert _vectors(version) == made
 
 
 @pytest.mark.parametrize(
-    "vector",
-    json.loads((VECTORS / "vectors.json").read_text()),
-    ids=lambda vector: vector["name"],
+    ("version", "vector"),
+    [(version, vector) for version in BASES for vector in _vectors(version)],
+    ids=lambda value: value if isinstance(value, str) else value["name"],
 )
-def test_binding_v2_matches_the_vectors(vector: dict[str, Any]) -> None:
+def test_the_binding_matches_the_vectors(version: str, vector: dict[str, Any]) -> None:
     texts: dict[str, Any] = vector["inputs"]
     values: dict[str, Any] = {
         name: texts[name] if name in PLAIN else bytes.fromhex(texts[name]["hex"])
@@ -66,7 +76,7 @@ def test_binding_v2_matches_the_vectors(vector: dict[str, Any]) -> None:
         )
         for device in vector["devices"]
     )
-    b0 = base_hash_v2(inputs)
+    b0 = BASES[version](inputs)
     assert b0.hex() == vector["b0"]
     assert report_data_v2(b0, devices, emulated=False).hex() == vector["report_data"]
     emulated = report_data_v2(b0, devices, emulated=True)
@@ -94,17 +104,37 @@ CHANGES: dict[str, Any] = {
     "anchor_root": bytes(31) + b"\1",
     "anchor_time": 5,
     "receipt_public_key": b"\0",
-    "sandbox_policy_digest": b"\0",
-    "sandbox_result_digest": b"\0",
     "transport_parameters": b"\0",
+}
+OWN: dict[str, dict[str, Any]] = {
+    "binding-v2": {"sandbox_policy_digest": b"\0", "sandbox_result_digest": b"\0"},
+    "binding-v3": {"sandbox": b"\0"},
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_every_input_changes_version_2(name: str) -> None:
-    assert base_hash_v2(replace(INPUTS, **{name: CHANGES[name]})) != base_hash_v2(
-        INPUTS
-    )
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [(each, name) for each in BASES for name in CHANGES | OWN[each]],
+)
+def test_every_input_changes_the_binding(version: str, name: str) -> None:
+    base, value = BASES[version], (CHANGES | OWN[version])[name]
+    assert base(replace(INPUTS, **{name: value})) != base(INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("version", "other"), [("binding-v2", "binding-v3"), ("binding-v3", "binding-v2")]
+)
+def test_an_input_of_the_other_version_is_not_left_unbound(
+    version: str, other: str
+) -> None:
+    for name, value in OWN[other].items():
+        with pytest.raises(ValueError, match="sandbox"):
+            BASES[version](replace(INPUTS, **{name: value}))
+
+
+def test_every_field_is_an_input_of_a_version() -> None:
+    named = set(CHANGES).union(*OWN.values())
+    assert {field.name for field in fields(BindingInputs)} == named
 
 
 def _flipped(data: bytes) -> list[bytes]:
@@ -114,19 +144,27 @@ def _flipped(data: bytes) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("name", ["key_configs", "transport_parameters"])
-def test_every_byte_changes_version_2(name: str) -> None:
-    """Of the longest list that we publish, and of the encoded parameters."""
-    vectors = json.loads((VECTORS / "vectors.json").read_text())
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        *((version, "key_configs") for version in BASES),
+        *((version, "transport_parameters") for version in BASES),
+        ("binding-v3", "sandbox"),
+    ],
+)
+def test_every_byte_changes_the_binding(version: str, name: str) -> None:
+    """Of the longest list that we publish, the encoded parameters, a statement."""
+    vectors = _vectors(version)
     (vector,) = [each for each in vectors if each["name"] == "two suites"]
     data = bytes.fromhex(vector["inputs"][name]["hex"])
     values: list[dict[str, Any]] = [{name: each} for each in [data, *_flipped(data)]]
     changed = [replace(INPUTS, **each) for each in values]
-    assert len({base_hash_v2(each) for each in changed}) == len(data) + 1
+    assert len({BASES[version](each) for each in changed}) == len(data) + 1
 
 
-def test_vectors_hold_what_the_wire_encodes() -> None:
-    vectors = json.loads((VECTORS / "vectors.json").read_text())
+@pytest.mark.parametrize("version", BASES)
+def test_vectors_hold_what_the_wire_encodes(version: str) -> None:
+    vectors = _vectors(version)
     bound = {each["inputs"]["transport_parameters"]["hex"] for each in vectors}
     assert bound == {"", PADDED.encode().hex(), UNPADDED.encode().hex()}
 
@@ -135,12 +173,15 @@ def test_bytes_do_not_move_between_fields() -> None:
     one = replace(INPUTS, receipt_public_key=b"ab")
     two = replace(INPUTS, receipt_public_key=b"a", sandbox_policy_digest=b"b")
     assert base_hash_v2(one) != base_hash_v2(two)
+    two = replace(INPUTS, receipt_public_key=b"a", sandbox=b"b")
+    assert base_hash_v3(one) != base_hash_v3(two)
 
 
 def test_labels_keep_the_uses_apart() -> None:
-    b0 = base_hash_v2(INPUTS)
+    b0 = base_hash_v3(INPUTS)
     values = {
         b0,
+        base_hash_v2(INPUTS),
         base_hash_v1(INPUTS),
         report_data_v1(b0, (), emulated=False),
         report_data_v1(b0, (), emulated=True),
@@ -153,7 +194,7 @@ def test_labels_keep_the_uses_apart() -> None:
         challenge_report_data(b0, bytes(32), emulated=False),
         challenge_report_data(b0, bytes(32), emulated=True),
     }
-    assert len(values) == 12
+    assert len(values) == 13
 
 
 def test_a_challenge_covers_its_nonce_and_the_binding() -> None:
@@ -223,8 +264,8 @@ def test_inputs_without_an_encoding_are_refused(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: base_hash_v2(replace(INPUTS, anchor_time=2**64)),
-        lambda: base_hash_v2(replace(INPUTS, not_before=-1)),
+        lambda: base_hash_v3(replace(INPUTS, anchor_time=2**64)),
+        lambda: base_hash_v3(replace(INPUTS, not_before=-1)),
         lambda: device_nonce_v2(bytes(64), "gpu", 2**32),
         lambda: device_nonce_v2(bytes(64), "gpu", -1),
         lambda: device_nonce_v2(bytes(63), "gpu", 0),

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.claims import (
+    HOST_DATA,
     IMAGE_PCRS,
     REQUIRED_REGISTERS,
     CpuClaims,
@@ -18,6 +19,7 @@ from curtilage.attest.claims import (
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, Tee
+from curtilage.attest.expectations import SNP_TEES
 from support.examples import examples
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
@@ -34,10 +36,14 @@ MEASURED: dict[Tee, dict[str, str]] = {
     Tee.TPM: {"pcr4": S256},
 }
 SHOWN: dict[Tee, dict[str, str]] = {
-    Tee.SEV_SNP: {"launch": S384},
+    Tee.SEV_SNP: {"launch": S384, HOST_DATA: S256},
     Tee.TDX: {**TDX, **HOST, "mrseam": S384},
     Tee.NITRO: {f"pcr{index}": S384 for index in range(16)},
-    Tee.AZURE_SNP: {"launch": S384, **{f"pcr{n}": S256 for n in range(24)}},
+    Tee.AZURE_SNP: {
+        "launch": S384,
+        HOST_DATA: S256,
+        **{f"pcr{n}": S256 for n in range(24)},
+    },
     Tee.AZURE_TDX: {**TDX, **HOST, **{f"pcr{n}": S256 for n in range(24)}},
     Tee.TPM: {f"pcr{n}": S256 for n in range(24)},
 }
@@ -205,6 +211,17 @@ def test_a_measurement_that_could_never_match_is_reported(
 
 def _hardware(tee: Tee) -> dict[str, str]:
     return dict.fromkeys(REQUIRED_REGISTERS[tee], S384)
+
+
+@pytest.mark.parametrize("tee", Tee)
+def test_host_data_may_be_named_where_there_is_any(tee: Tee) -> None:
+    """32 bytes, in an SNP report alone."""
+    image = {"pcr4": S256} if tee.quoted else {}
+    named = {**_hardware(tee), **image, "hostdata": S256}
+    assert (measurement_problem(named, tee) is None) is (tee in SNP_TEES)
+    assert measurement_problem({**named, "hostdata": S384}, tee) is not None
+    # Evidence that does not show it is never a match.
+    assert not measurement_matches({**HOST, **_hardware(tee), **image}, [named], tee)
 
 
 QUOTED = [tee for tee in Tee if tee.quoted]

@@ -47,7 +47,18 @@ def _code(data: bytes) -> RefusalCode:
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], RefusalCode]] = {
     "no version": (lambda t: t.pop("v"), RefusalCode.MALFORMED),
     "version 1": (lambda t: t.update(v=1), RefusalCode.UNSUPPORTED_VERSION),
-    "version 4": (lambda t: t.update(v=4, new=1), RefusalCode.UNSUPPORTED_VERSION),
+    "version 2": (lambda t: t.update(v=2), RefusalCode.UNSUPPORTED_VERSION),
+    "version 5": (lambda t: t.update(v=5, new=1), RefusalCode.UNSUPPORTED_VERSION),
+    "version 3 with the keys of 4": (lambda t: t.update(v=3), RefusalCode.MALFORMED),
+    "version 4 with a key of 3": (
+        lambda t: t.update(sandbox_policy_digest=""),
+        RefusalCode.MALFORMED,
+    ),
+    "no sandbox": (lambda t: t.pop("sandbox"), RefusalCode.MALFORMED),
+    "sandbox too large": (
+        lambda t: t.update(sandbox="AAAA" * 5462),
+        RefusalCode.TOO_LARGE,
+    ),
     "missing": (lambda t: t.pop("anchor"), RefusalCode.MALFORMED),
     "unknown": (lambda t: t.update(note=""), RefusalCode.MALFORMED),
     "unknown below": (lambda t: t["cpu"].update(note=""), RefusalCode.MALFORMED),
@@ -65,10 +76,6 @@ EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], RefusalCode]] = {
     "long root": (
         lambda t: t["anchor"].update(root="AAAA" * 11),
         RefusalCode.TOO_LARGE,
-    ),
-    "short digest": (
-        lambda t: t.update(sandbox_policy_digest="AAAA"),
-        RefusalCode.MALFORMED,
     ),
     "short receipt key": (
         lambda t: t.update(receipt_public_key="AAAA"),
@@ -139,7 +146,7 @@ def test_untouched_edit_is_accepted(bundle: EvidenceBundle) -> None:
 
 
 def test_duplicate_key_is_refused(bundle: EvidenceBundle) -> None:
-    doubled = encode_bundle(bundle).replace(b'{"v":3', b'{"v":3,"v":3', 1)
+    doubled = encode_bundle(bundle).replace(b'{"v":4', b'{"v":4,"v":4', 1)
     assert _code(doubled) is RefusalCode.MALFORMED
 
 
@@ -147,11 +154,111 @@ def test_optional_values_survive(bundle: EvidenceBundle) -> None:
     full = replace(
         bundle,
         receipt_public_key=bytes(range(32)),
-        sandbox_policy_digest=b"\1" * 32,
-        sandbox_result_digest=b"\2" * 32,
+        sandbox=b"s" * 16384,
         transport_parameters=b"x" * 1024,
     )
     assert parse_bundle(encode_bundle(full)) == full
+
+
+# --- two versions --------------------------------------------------------------
+
+OLD_KEYS = {
+    *("v", "key_configs", "not_before", "not_after", "release", "anchor"),
+    *("receipt_public_key", "sandbox_policy_digest", "sandbox_result_digest"),
+    *("transport_parameters", "cpu", "devices"),
+}
+
+
+def test_version_3_is_spelt_as_before(bundle: EvidenceBundle) -> None:
+    old = replace(
+        bundle,
+        v=3,
+        sandbox_policy_digest=b"\1" * 32,
+        sandbox_result_digest=b"\2" * 32,
+        devices=(GPU,),
+    )
+    tree = json.loads(encode_bundle(old))
+    assert set(tree) == OLD_KEYS
+    assert set(tree["devices"][0]) == {"kind", "report", "chain"}
+    assert parse_bundle(encode_bundle(old)) == old
+    tree = json.loads(encode_bundle(replace(bundle, devices=(GPU,))))
+    assert set(tree) == OLD_KEYS - {
+        "sandbox_policy_digest",
+        "sandbox_result_digest",
+    } | {"sandbox"}
+    assert tree["devices"][0]["ocsp"] == []
+
+
+OLD_EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], RefusalCode]] = {
+    "short digest": (
+        lambda t: t.update(sandbox_policy_digest="AAAA"),
+        RefusalCode.MALFORMED,
+    ),
+    "short result": (
+        lambda t: t.update(sandbox_result_digest="AAAA"),
+        RefusalCode.MALFORMED,
+    ),
+    "a statement": (lambda t: t.update(sandbox=""), RefusalCode.MALFORMED),
+    "revocation lists": (lambda t: t["cpu"].update(crls=[]), RefusalCode.MALFORMED),
+    "answers": (lambda t: t["devices"][0].update(ocsp=[]), RefusalCode.MALFORMED),
+}
+
+
+@pytest.mark.parametrize("name", OLD_EDITS)
+def test_a_bundle_of_version_3_is_refused(bundle: EvidenceBundle, name: str) -> None:
+    edit, code = OLD_EDITS[name]
+    nitro = NitroEvidence(tee=Tee.NITRO, document=b"d")
+    old = replace(bundle, v=3, cpu=nitro, devices=(GPU,))
+    assert _code(_edited(old, edit)) is code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"v": 3, "sandbox": b"s"},
+        {"sandbox_policy_digest": bytes(32)},
+        {"sandbox_result_digest": bytes(32)},
+        {"v": 3, "cpu": NitroEvidence(tee=Tee.NITRO, document=b"d", crls=(b"c",))},
+        {
+            "v": 3,
+            "devices": (
+                GpuEvidence(
+                    kind=DeviceKind.NVIDIA_GPU, report=b"r", chain=(), ocsp=(b"o",)
+                ),
+            ),
+        },
+    ],
+)
+def test_what_a_version_cannot_say_is_not_left_out(
+    bundle: EvidenceBundle, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match="has no member"):
+        encode_bundle(replace(bundle, **changes))
+
+
+@pytest.mark.parametrize("count", [0, 1, 8])
+def test_what_is_stapled_survives(bundle: EvidenceBundle, count: int) -> None:
+    """In a bundle always as a member; alone, only where there is something."""
+    nitro = NitroEvidence(tee=Tee.NITRO, document=b"d", crls=(b"c",) * count)
+    gpu = replace(GPU, ocsp=(b"o",) * count)
+    whole = replace(bundle, cpu=nitro, devices=(gpu, GPU))
+    tree = json.loads(encode_bundle(whole))
+    assert len(tree["cpu"]["crls"]) == len(tree["devices"][0]["ocsp"]) == count
+    assert parse_bundle(encode_bundle(whole)) == whole
+    alone = encode_cpu_evidence(nitro), encode_device_evidence(gpu)
+    assert parse_cpu_evidence(alone[0]) == nitro
+    assert parse_device_evidence(alone[1]) == gpu
+    named = "crls" in json.loads(alone[0]), "ocsp" in json.loads(alone[1])
+    assert named == (count > 0, count > 0)
+
+
+def test_an_empty_member_alone_is_read_too() -> None:
+    """A later release may write it."""
+    nitro = NitroEvidence(tee=Tee.NITRO, document=b"d")
+    tree = json.loads(encode_cpu_evidence(nitro)) | {"crls": []}
+    assert parse_cpu_evidence(json.dumps(tree).encode()) == nitro
+    tree = json.loads(encode_device_evidence(GPU)) | {"ocsp": []}
+    assert parse_device_evidence(json.dumps(tree).encode()) == GPU
 
 
 def test_cpu_evidence_survives_alone(bundle: EvidenceBundle) -> None:
@@ -180,6 +287,28 @@ KINDS: list[CpuEvidence] = [
 ]
 AZURE = KINDS[6]
 GPU = GpuEvidence(kind=DeviceKind.NVIDIA_GPU, report=b"r", chain=(b"1", b"2"))
+MISSING: dict[str, tuple[CpuEvidence | GpuEvidence, str]] = {
+    "crls": (KINDS[4], "cpu"),
+    "ocsp": (GPU, "devices"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_bundle_without_a_member_for_revocation_is_refused(
+    bundle: EvidenceBundle, name: str
+) -> None:
+    evidence, where = MISSING[name]
+    whole = (
+        replace(bundle, devices=(evidence,))
+        if isinstance(evidence, GpuEvidence)
+        else replace(bundle, cpu=evidence)
+    )
+
+    def remove(tree: dict[str, Any]) -> None:
+        found = tree[where]
+        del (found[0] if isinstance(found, list) else found)[name]
+
+    assert _code(_edited(whole, remove)) is RefusalCode.MALFORMED
 
 
 def test_every_kind_is_among_these() -> None:
@@ -301,6 +430,27 @@ OTHER_EDITS: dict[
         lambda t: t.update(ark="AAAA" * 1366),
         RefusalCode.TOO_LARGE,
     ),
+    "nine lists": (
+        KINDS[4],
+        lambda t: t.update(crls=["AAAA"] * 9),
+        RefusalCode.TOO_LARGE,
+    ),
+    "large list": (
+        KINDS[4],
+        lambda t: t.update(crls=["AAAA" * 8193]),
+        RefusalCode.TOO_LARGE,
+    ),
+    "nine answers": (
+        GPU,
+        lambda t: t.update(ocsp=["AAAA"] * 9),
+        RefusalCode.TOO_LARGE,
+    ),
+    "large answer": (
+        GPU,
+        lambda t: t.update(ocsp=["AAAA" * 1366]),
+        RefusalCode.TOO_LARGE,
+    ),
+    "list for another kind": (SNP, lambda t: t.update(crls=[]), RefusalCode.MALFORMED),
     "no root": (SNP, lambda t: t.pop("ark"), RefusalCode.MALFORMED),
     "unknown device": (
         GPU,

@@ -51,7 +51,7 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.log.note import parse_checkpoint, parse_proof
 from curtilage.attest.log.witness_policy import MAX_POLICY_BYTES, parse_policy
 from curtilage.attest.nitro.document import parse_nitro_document
-from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
+from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_id
 from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.nvidia.verify import refuse_token
 from curtilage.attest.sev_snp.certificates import parse_certificate
@@ -162,7 +162,7 @@ def _text(parse: Callable[[str], object]) -> Parse:
 
 
 def _of_dice(data: bytes) -> object:
-    return firmware_ids({DICE_TCB_INFO: data}, _ISSUER)
+    return firmware_id({DICE_TCB_INFO: data}, _ISSUER)
 
 
 _ISSUER = (

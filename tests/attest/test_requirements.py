@@ -16,6 +16,10 @@ from curtilage_dev.emulated.snp_pki import EmulatedPlatform
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 
 
+# An emulated enclave without a sandbox shows only which weights it serves.
+LACKING = ("hardware", "gpu", "no_write", "isolation", "ephemerality", "custody")
+
+
 @pytest.fixture
 def key(bundle: EvidenceBundle, expectations: Expectations) -> VerifiedKey:
     return verify(encode_bundle(bundle), expectations, now=NOW)
@@ -28,7 +32,7 @@ def test_nothing_is_demanded_by_default(key: VerifiedKey) -> None:
 @pytest.mark.parametrize(
     ("requirement", "words"),
     [
-        (Requirement(claims=frozenset(Claim)), ("hardware", "gpu", "no_write")),
+        (Requirement(claims=frozenset(Claim)), LACKING),
         (Requirement(claims=frozenset({Claim.WEIGHTS})), ()),
         (Requirement(cpu_tees=frozenset({"emulated-sev-snp", "tdx"})), ()),
         (Requirement(cpu_tees=frozenset({"sev-snp"})), ("cpu_tee",)),
@@ -112,9 +116,7 @@ def test_all_that_is_lacking_is_named_at_once(key: VerifiedKey) -> None:
         challenge_age_s=60,
     )
     assert unmet(key, everything, now=NOW, challenged=False) == (
-        "hardware",
-        "gpu",
-        "no_write",
+        *LACKING,
         "cpu_tee",
         "evidence_age",
         "challenge",

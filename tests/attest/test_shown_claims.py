@@ -13,11 +13,10 @@ import pytest
 
 from curtilage.attest.binding import (
     SignedDevice,
-    base_hash_v2,
     device_nonce_v2,
     report_data_v2,
 )
-from curtilage.attest.bundle_checks import binding_inputs
+from curtilage.attest.bundle_checks import base_of
 from curtilage.attest.claims import Claim
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, EvidenceBundle, GpuEvidence, Tee
@@ -55,7 +54,7 @@ def _gpus(b0: bytes) -> tuple[GpuEvidence, ...]:
 
 def _bundle(*, gpus: bool) -> EvidenceBundle:
     bundle = node().unsigned_bundle()
-    b0 = base_hash_v2(binding_inputs(bundle))
+    b0 = base_of(bundle)
     devices = _gpus(b0) if gpus else ()
     signed = [
         SignedDevice(
@@ -124,7 +123,7 @@ def test_a_gpu_that_no_policy_names_is_refused_genuine_or_not(
 
 def test_the_emulated_label_binds_no_genuine_evidence(vendors: Vendors) -> None:
     bundle = _bundle(gpus=False)
-    data = report_data_v2(base_hash_v2(binding_inputs(bundle)), (), emulated=True)
+    data = report_data_v2(base_of(bundle), (), emulated=True)
     cpu: Any = node().machine.evidence(data, now=NOW)
     with pytest.raises(RefusedError) as caught:
         vendors.verify(replace(bundle, cpu=replace(cpu, tee=Tee.NITRO)))

@@ -136,7 +136,7 @@ def test_spaces_in_the_json_give_the_same_verdict_name(
     verified: VerifiedKey,
     now: datetime,
 ) -> None:
-    spaced = encode_bundle(bundle).replace(b'"v":3', b'"v" : 3')
+    spaced = encode_bundle(bundle).replace(b'"v":4', b'"v" : 4')
     again = verify(spaced, expectations, now=now)
     assert again.verdict_id == verified.verdict_id
 
@@ -699,11 +699,15 @@ def test_bundle_is_refused_before_its_time(
         {"key_configs": KEY_CONFIGS[:-1] + b"\x03"},
         {"key_configs": KEY_CONFIGS + KEY_CONFIGS},
         {"receipt_public_key": bytes(32)},
-        {"sandbox_policy_digest": bytes(32)},
-        {"sandbox_result_digest": bytes(32)},
+        {"sandbox": b"{}"},
+        {"v": 3, "sandbox_policy_digest": bytes(32)},
+        {"v": 3, "sandbox_result_digest": bytes(32)},
         {"transport_parameters": b"\0"},
     ],
-    ids=["key id", "suite", "appended", "receipt", "policy", "result", "transport"],
+    ids=[
+        *("key id", "suite", "appended", "receipt", "sandbox"),
+        *("policy", "result", "transport"),
+    ],
 )
 def test_report_data_binds_the_bundle(
     refused: Refused, bundle: EvidenceBundle, change: dict[str, Any]

@@ -15,12 +15,11 @@ import pytest
 from curtilage.attest import dispatch
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.binding import (
-    base_hash_v2,
     challenge_report_data,
     qualifying_data_v2,
     report_data_v2,
 )
-from curtilage.attest.bundle_checks import binding_inputs
+from curtilage.attest.bundle_checks import base_of
 from curtilage.attest.claims import Claim
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
@@ -41,6 +40,12 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.log.manifest import GpuRelease, encode_manifest, parse_manifest
+from curtilage.attest.sandbox import (
+    Ephemerality,
+    Isolation,
+    SandboxStatement,
+    encode_statement,
+)
 from curtilage.attest.sev_snp.report import SIGNED_BYTES
 from curtilage.attest.steps import UNFORESEEN, StepLog
 from curtilage.attest.verify import (
@@ -68,6 +73,7 @@ from curtilage_dev.emulated.machines import (
 from curtilage_dev.emulated.snp_pki import EmulatedPlatform, RootKeys, make_platform
 from curtilage_dev.emulated.tdx import make_tdx_platform
 from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, make_tpm
+from support.sandboxes import HELD, SANDBOX, naming, statement
 
 KINDS = [
     Tee.EMULATED_SEV_SNP,
@@ -117,7 +123,7 @@ class Case:
         machine = self.deployment.machine
         if machine.tee.emulated:
             return self.deployment.attest(bundle)
-        data = report_data_v2(base_hash_v2(binding_inputs(bundle)), (), emulated=False)
+        data = report_data_v2(base_of(bundle), (), emulated=False)
         return replace(bundle, cpu=machine.evidence(data, now=self.now))
 
     def verify(
@@ -267,15 +273,33 @@ SWAPPED: dict[str, dict[str, Any]] = {
     "suite": {"key_configs": KEY_CONFIGS[:-1] + b"\x03"},
     "appended": {"key_configs": KEY_CONFIGS + KEY_CONFIGS},
     "receipt key": {"receipt_public_key": bytes(32)},
+    "sandbox": {"sandbox": b"{}"},
+    "transport": {"transport_parameters": b"\0"},
+}
+OLD_SWAPPED: dict[str, dict[str, Any]] = {
+    **{name: value for name, value in SWAPPED.items() if name != "sandbox"},
     "sandbox": {"sandbox_policy_digest": bytes(32)},
     "sandbox result": {"sandbox_result_digest": bytes(32)},
-    "transport": {"transport_parameters": b"\0"},
 }
 
 
 @pytest.mark.parametrize("name", SWAPPED)
 def test_a_relay_that_swaps_anything_is_found_out(case: Case, name: str) -> None:
     error = case.refused(replace(case.bundle(), **SWAPPED[name]))
+    assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "report data")
+
+
+@pytest.mark.parametrize("name", OLD_SWAPPED)
+def test_in_version_3_too_a_relay_is_found_out(case: Case, name: str) -> None:
+    error = case.refused(replace(case.bundle(v=3), **OLD_SWAPPED[name]))
+    assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "report data")
+
+
+@pytest.mark.parametrize(("signed", "shown"), [(3, 4), (4, 3)])
+def test_evidence_of_one_version_proves_no_other(
+    case: Case, signed: int, shown: int
+) -> None:
+    error = case.refused(replace(case.bundle(v=signed), v=shown))
     assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "report data")
 
 
@@ -290,7 +314,7 @@ PARTS: dict[str, Callable[[bytes], bytes]] = {
 def test_anything_but_the_whole_binding_is_refused(case: Case, name: str) -> None:
     bundle = case.bundle()
     emulated = case.deployment.machine.tee.emulated
-    data = report_data_v2(base_hash_v2(binding_inputs(bundle)), (), emulated=emulated)
+    data = report_data_v2(base_of(bundle), (), emulated=emulated)
     cpu = case.deployment.machine.evidence(PARTS[name](data), now=case.now)
     error = case.refused(replace(bundle, cpu=cpu))
     assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "report data")
@@ -300,7 +324,7 @@ def test_the_other_label_is_refused(case: Case) -> None:
     """Emulated and genuine evidence over the same inputs differ."""
     bundle = case.bundle()
     other = not case.deployment.machine.tee.emulated
-    data = report_data_v2(base_hash_v2(binding_inputs(bundle)), (), emulated=other)
+    data = report_data_v2(base_of(bundle), (), emulated=other)
     cpu = case.deployment.machine.evidence(data, now=case.now)
     error = case.refused(replace(bundle, cpu=cpu))
     assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "report data")
@@ -719,7 +743,19 @@ def test_an_emulated_gpu_is_no_gpu(with_gpus: Case) -> None:
     assert key.devices
 
 
-SANDBOX = "5a" * 32
+LISTED = frozenset({SANDBOX})
+MODES = {Claim.ISOLATION, Claim.EPHEMERALITY}
+
+
+def _boxed(case: Case, stated: SandboxStatement | None, **named: Any) -> Case:
+    """Release the sandbox of a statement, or other words in their place."""
+    manifest = parse_manifest(case.deployment.manifest)
+    if stated is not None:
+        manifest = naming(manifest, stated)
+    deployment = make_any_deployment(
+        case.deployment.machine, now=case.now, manifest=replace(manifest, **named)
+    )
+    return replace(case, deployment=deployment)
 
 
 @pytest.mark.parametrize(
@@ -728,32 +764,84 @@ SANDBOX = "5a" * 32
 def test_a_listed_sandbox_shows_that_nothing_is_written(
     case: Case, listed: str, shown: bool
 ) -> None:
-    manifest = replace(parse_manifest(case.deployment.manifest), sandbox=SANDBOX)
-    deployment = make_any_deployment(
-        case.deployment.machine, now=case.now, manifest=manifest
-    )
-    boxed = replace(case, deployment=deployment)
-    bundle = boxed.bundle(sandbox_policy_digest=bytes.fromhex(SANDBOX))
+    boxed = _boxed(case, statement())
+    bundle = boxed.bundle(sandbox=encode_statement(statement()))
     key = boxed.verify(bundle, boxed.rules(sandbox=frozenset({listed})))
     assert (Claim.NO_WRITE in key.shows) is shown
-    assert key.sandbox_policy_digest.hex() == SANDBOX
+    assert key.shows >= MODES
+    assert key.sandbox == statement()
 
 
 @pytest.mark.parametrize(
-    ("released", "bound"),
-    [(SANDBOX, ""), (SANDBOX, "00" * 32), ("", SANDBOX)],
-    ids=["none", "another", "not released"],
+    ("isolation", "ephemerality", "shown"),
+    [
+        (Isolation.PROCESS, Ephemerality.PROCESS, MODES),
+        (Isolation.SHARED, Ephemerality.OVERWRITTEN, {Claim.EPHEMERALITY}),
+        (Isolation.SHARED, Ephemerality.NONE, set[Claim]()),
+        (Isolation.PROCESS, Ephemerality.NONE, {Claim.ISOLATION}),
+    ],
 )
-def test_a_sandbox_must_be_the_releases(case: Case, released: str, bound: str) -> None:
+def test_each_mode_is_a_claim_of_its_own(
+    make_case: Make,
+    isolation: Isolation,
+    ephemerality: Ephemerality,
+    shown: set[Claim],
+) -> None:
+    stated = statement(isolation=isolation, ephemerality=ephemerality)
+    boxed = _boxed(make_case(Tee.EMULATED_NITRO), stated)
+    bundle = boxed.bundle(sandbox=encode_statement(stated))
+    key = boxed.verify(bundle, boxed.rules(sandbox=LISTED))
+    assert key.shows & (MODES | {Claim.NO_WRITE}) == shown | {Claim.NO_WRITE}
+
+
+def test_without_a_statement_nothing_is_shown_of_a_sandbox(case: Case) -> None:
+    key = case.verify(case.bundle(), case.rules(sandbox=frozenset({SANDBOX, ""})))
+    assert key.sandbox is None
+    assert not key.shows & (MODES | {Claim.NO_WRITE})
+
+
+OTHER: dict[str, tuple[SandboxStatement | None, dict[str, Any]]] = {
+    "none": (None, {}),
+    "another": (statement(loaded="00" * 32), {}),
+    "not released": (
+        statement(),
+        {"sandbox": "", "isolation": None, "ephemerality": None},
+    ),
+    "released without its modes": (
+        statement(),
+        {"isolation": None, "ephemerality": None},
+    ),
+    "another isolation": (statement(isolation=Isolation.SHARED), {}),
+    "another ephemerality": (statement(ephemerality=Ephemerality.NONE), {}),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_sandbox_must_be_the_releases(case: Case, name: str) -> None:
     """The enclave signs it itself, but its release says otherwise."""
-    manifest = replace(parse_manifest(case.deployment.manifest), sandbox=released)
-    deployment = make_any_deployment(
-        case.deployment.machine, now=case.now, manifest=manifest
-    )
-    boxed = replace(case, deployment=deployment)
-    bundle = boxed.bundle(sandbox_policy_digest=bytes.fromhex(bound))
-    error = boxed.refused(bundle, boxed.rules(sandbox=frozenset({SANDBOX})))
+    stated, named = OTHER[name]
+    boxed = _boxed(case, statement(), **named)
+    bound = b"" if stated is None else encode_statement(stated)
+    error = boxed.refused(boxed.bundle(sandbox=bound), boxed.rules(sandbox=LISTED))
     assert (error.code, error.step) == (RefusalCode.BINDING_MISMATCH, "sandbox")
+
+
+def test_a_sandbox_that_its_own_test_found_open_is_refused(case: Case) -> None:
+    opened = replace(
+        HELD, processes=(*HELD.processes[:1], replace(HELD.processes[1], denied=()))
+    )
+    for result in (opened, replace(HELD, landlock_abi=0)):
+        stated = statement(result=result)
+        boxed = _boxed(case, stated)
+        error = boxed.refused(boxed.bundle(sandbox=encode_statement(stated)))
+        assert (error.code, error.step) == (RefusalCode.SANDBOX_OPEN, "sandbox")
+
+
+def test_a_statement_in_another_spelling_is_refused(case: Case) -> None:
+    boxed = _boxed(case, statement())
+    spaced = encode_statement(statement()).replace(b":", b": ")
+    error = boxed.refused(boxed.bundle(sandbox=spaced))
+    assert (error.code, error.step) == (RefusalCode.MALFORMED, "sandbox")
 
 
 # --- challenges ---------------------------------------------------------------

@@ -72,6 +72,7 @@ WORDS = {  # at least one command of each group
     "decide": ["--jsonl"],
     "evaluate": ["--data", "folder"],
     "explain": ["text"],
+    "gateway": ["make-key", "letters"],
     "models rollout rollback": [],
     "models rollout status": [],
     "models rollout take": ["--manifest", "file", "--proof", "file"],

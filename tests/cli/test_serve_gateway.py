@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import ssl
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
@@ -138,3 +139,14 @@ async def test_without_tls_it_does_not_start_off_loopback(tmp_path: Path) -> Non
         _, errors = await process.communicate()
         assert process.returncode == 2
         assert b"without [tls]" in errors
+
+
+def test_without_a_gateway_nothing_of_it_is_imported() -> None:
+    shown = "import sys, curtilage.cli.serve; print(*sys.modules, sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", shown], capture_output=True, check=True, text=True
+    )
+    names = done.stdout.split()
+    assert "curtilage.client.endpoint.server" in names
+    for name in ("gateway", "gateway_file", "gateway_notices", "keys", "listener"):
+        assert f"curtilage.client.endpoint.{name}" not in names

@@ -107,16 +107,27 @@ def test_how_the_local_model_computes_is_read_and_a_flag_wins() -> None:
         "CURTILAGE_KV_TYPE": "q8_0",
         "CURTILAGE_FLASH_ATTENTION": "on",
         "CURTILAGE_GPU_LAYERS": "12",
+        "CURTILAGE_ANSWER_SECONDS": "60",
     }
     usual = Computing()
     assert read_config(Flags(), {}).computing == usual
     assert read_config(Flags(), dict.fromkeys(environ, "")).computing == usual
     assert read_config(Flags(), environ).computing == Computing(
-        threads=3, kv_type="q8_0", flash_attention="on", gpu_layers=12
+        threads=3,
+        kv_type="q8_0",
+        flash_attention="on",
+        gpu_layers=12,
+        answer_s=60,
     )
-    flags = Flags(threads=1, kv_type="f16", flash_attention="off", gpu_layers=0)
+    flags = Flags(
+        threads=1,
+        kv_type="f16",
+        flash_attention="off",
+        gpu_layers=0,
+        answer_seconds=5,
+    )
     assert read_config(flags, environ).computing == Computing(
-        threads=1, kv_type="f16", flash_attention="off", gpu_layers=0
+        threads=1, kv_type="f16", flash_attention="off", gpu_layers=0, answer_s=5
     )
 
 
@@ -124,6 +135,7 @@ def test_how_the_local_model_computes_is_read_and_a_flag_wins() -> None:
     ("flags", "environ", "message"),
     [
         (Flags(gpu_layers=-1), {}, "^--gpu-layers is not 0 to 1000$"),
+        (Flags(answer_seconds=0), {}, "^--answer-seconds is not 1 to 86400$"),
         (Flags(), {"CURTILAGE_THREADS": "0"}, "^CURTILAGE_THREADS is not 1 to 64$"),
         (Flags(kv_type="q5"), {}, "^--kv-type is not one of f16, q8_0, q4_0$"),
         (Flags(), {"CURTILAGE_KV_TYPE": "q5"}, "^CURTILAGE_KV_TYPE is not one of"),

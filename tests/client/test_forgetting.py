@@ -215,14 +215,14 @@ async def not_fetched(asked: Asked) -> None:
 
 
 async def not_believed(asked: Asked) -> None:
-    asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":3', b'"v":2')
+    asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":4', b'"v":2')
     assert await asked.ask(asked.canary.text("unbelieved")) == 200
 
 
 async def keys_replaced(asked: Asked) -> None:
     assert await asked.ask("hello") == 200
     asked.enclave.rotate(7)
-    asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":3', b'"v":2')
+    asked.enclave.bundle = asked.enclave.bundle.replace(b'"v":4', b'"v":2')
     assert await asked.ask(asked.canary.text("replaced")) == 200
 
 

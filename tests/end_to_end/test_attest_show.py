@@ -20,13 +20,13 @@ from curtilage_dev.stack import Stack
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 KEYS = {
     *("version", "kind", "at", "accepted", "code", "detail", "step"),
-    *("expires_at", "claims", "links", "expiries", "steps"),
+    *("expires_at", "claims", "links", "expiries", "steps", "not_ruled_out"),
 }
 CLAIMS = {
     *("tee", "emulated", "isolates", "measurement", "registers", "platform"),
     *("details", "devices", "shows", "release", "release_digest", "models"),
     *("key_configs", "not_before", "not_after", "evidence_since", "receipt_key"),
-    *("sandbox", "transport", "policy", "verdict"),
+    *("sandbox", "isolation", "ephemerality", "transport", "policy", "verdict"),
 }
 PARTS = {
     "links": {"subject", "issuer", "role", "fingerprint", "expires_at"},
@@ -81,7 +81,7 @@ def test_a_live_services_verdict_is_that_of_its_bundle(
     expectations = expectations_from(load_policy(stack.policy.read_text("utf-8")))
     bundle = stack.fetch_bundle().read_bytes()
     now = datetime.now(UTC)
-    ours = key_object(verify(bundle, expectations, now=now), at=now)
+    ours = key_object(verify(bundle, expectations, now=now), (), at=now)
     assert report["claims"] == json.loads(json.dumps(ours["claims"]))
 
 
@@ -95,12 +95,30 @@ def test_a_live_service_that_the_policy_refuses_exits_with_1(
     other.write_text(text, "utf-8")
     assert show(stack, other, "--json") == 1
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert set(report) == KEYS - {"expiries"}
+    assert set(report) == KEYS - {"expiries", "not_ruled_out"}
     assert (report["accepted"], report["code"]) == (False, "release_not_logged")
     assert show(stack, other) == 1
     printed = capsys.readouterr()
     assert "FAIL" in printed.out
     assert f"REFUSED: {RefusalCode.RELEASE_NOT_LOGGED.value} " in printed.err
+
+
+def test_a_live_services_verdict_is_exported(
+    stack: Stack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "verdict.json")
+    policy = ["--policy", str(stack.policy)]
+    live = ["--relay", stack.relay_url, *policy]
+    assert main(["attest", "export", *live, "--out", file]) == 0
+    assert main(["attest", "verify", "--export", file, "--as-made", "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["claims"]["release"].startswith(RELEASE_NAME)
+    exported = json.loads(Path(file).read_bytes())
+    assert exported["verdict"] == verdict
+    assert exported["policy"]["text"] == stack.policy.read_text("utf-8")
+    # With a time, a live enclave's old evidence would look trusted.
+    early = ["--at", "2026-11-21T12:00:00Z"]
+    assert main(["attest", "export", *live, *early]) == 2
 
 
 def test_an_unreachable_service_exits_with_3(

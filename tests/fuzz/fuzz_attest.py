@@ -5,13 +5,14 @@ its input is the damage.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
 
 from fuzz.common import Harness, hold
 
-from curtilage.attest.errors import RefusedError
+from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
     AzureEvidence,
     CpuEvidence,
@@ -34,6 +35,11 @@ from curtilage.attest.evidence_json import (
 )
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.log.note import TrustedLog, verify_proof
+from curtilage.attest.sandbox import (
+    encode_statement,
+    parse_statement,
+    require_held,
+)
 from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.report import parse_report
 from curtilage.attest.steps import UNFORESEEN
@@ -41,6 +47,7 @@ from curtilage.attest.verify import verify
 from curtilage.attest.x509.certificates import parse_revocation_list
 from curtilage_dev.deployment import Deployment, make_deployment
 from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform
+from support.sandboxes import HELD, statement
 
 
 @cache
@@ -112,9 +119,18 @@ def fixed_evidence_seeds() -> Iterator[tuple[str, str, bytes]]:
     )
     for evidence in kinds:
         yield "cpu_evidence", evidence.tee.value, encode_cpu_evidence(evidence)
+    nitro = NitroEvidence(tee=Tee.NITRO, document=b"d", crls=(b"c",))
+    yield "cpu_evidence", "nitro stapled", encode_cpu_evidence(nitro)
     for kind in DeviceKind:
         gpu = GpuEvidence(kind=kind, report=b"r", chain=(b"1", b"2"))
         yield "device_evidence", kind.value, encode_device_evidence(gpu)
+        gpu = replace(gpu, ocsp=(b"o",))
+        yield "device_evidence", f"{kind} stapled", encode_device_evidence(gpu)
+    stated = statement()
+    yield "sandbox", "closed", encode_statement(stated)
+    opened = replace(HELD.processes[0], succeeded=("mkdir",))
+    result = replace(HELD, landlock_abi=0, processes=(opened,))
+    yield "sandbox", "open", encode_statement(replace(stated, result=result))
 
 
 def check_report(data: bytes) -> None:
@@ -135,6 +151,17 @@ def check_certificate(data: bytes) -> None:
 def check_revocation_list(data: bytes) -> None:
     """A revocation list, or a RefusedError."""
     refused(partial(parse_revocation_list, name="CRL"), data)
+
+
+def check_sandbox(data: bytes) -> None:
+    """A statement in its one spelling that holds or does not, or a RefusedError."""
+    if not refused(parse_statement, data):
+        stated = parse_statement(data)
+        assert encode_statement(stated) == data
+        try:
+            require_held(stated.result)
+        except RefusedError as error:
+            hold(error.code is RefusalCode.SANDBOX_OPEN)
 
 
 def check_manifest(data: bytes) -> None:
@@ -189,6 +216,7 @@ HARNESSES: Final = (
     Harness(name="certificate", check=check_certificate, max_bytes=4096),
     Harness(name="revocation_list", check=check_revocation_list, max_bytes=4096),
     Harness(name="manifest", check=check_manifest),
+    Harness(name="sandbox", check=check_sandbox),
     Harness(name="proof", check=check_proof, max_bytes=64),
     Harness(name="verify", check=check_verify, max_bytes=64),
 )

@@ -15,12 +15,21 @@ from curtilage.attest.encoding.cbor import MAX_ITEMS, decode
 from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import GpuEvidence, NitroEvidence, Tee
+from curtilage.attest.expectations import Revocation
 from curtilage.attest.nitro.document import parse_nitro_document
 from curtilage.attest.nitro.verify import MAX_DOCUMENT_AGE_S, NitroRules, verify_nitro
-from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
+from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_id
 from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.nvidia.verify import GpuRules, refuse_token, verify_gpu
 from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.p384_chain import parse_chain
+from curtilage.attest.x509.revocation import (
+    MAX_ANSWER_AGE_S,
+    MAX_SIGNERS,
+    RevocationRules,
+    check_answers,
+    parse_answer,
+)
 from curtilage_dev.emulated.gpu import (
     EmulatedGpu,
     composite_device_id,
@@ -91,16 +100,17 @@ def check_spdm_report(data: bytes) -> None:
 
 
 def check_dice(data: bytes) -> None:
-    """Firmware identities of 48 bytes each, or a RefusedError."""
+    """A firmware identity of 48 bytes, or a RefusedError."""
     key = _issuer_key().public_key()
     key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    parse = partial(firmware_ids, issuer_key=key_info)
+    parse = partial(firmware_id, issuer_key=key_info)
     extensions = {DICE_TCB_INFO: data}
     try:
         named = parse(extensions)
     except RefusedError:
         return
-    assert all(len(fwid) == 48 and fwid in data for fwid in named)
+    assert len(named) == 48
+    assert named in data
 
 
 _issuer_key = cache(new_key)
@@ -153,6 +163,44 @@ def check_gpu(data: bytes) -> None:
         assert found.chain == true.chain
 
 
+@cache
+def answers() -> tuple[bytes, ...]:
+    """Make the answers about that GPU's certificates."""
+    device, evidence = gpu()
+    return device.answers(evidence.chain, NOW)
+
+
+def check_ocsp(data: bytes) -> None:
+    """An answer about one certificate, or a RefusedError."""
+    parse = partial(parse_answer, name="answer")
+    if not refused(parse, data):
+        answer = parse(data)
+        assert answer.signed_part in data
+        assert len(answer.signers) <= MAX_SIGNERS
+
+
+def check_revocation(data: bytes) -> None:
+    """A damaged answer is refused, or it says the same."""
+    _, evidence = gpu()
+    chain = parse_chain(evidence.chain[::-1])
+    rules = RevocationRules(
+        rule=Revocation.REQUIRED,
+        max_age_s=MAX_ANSWER_AGE_S,
+        clock_skew_s=60,
+        now=NOW,
+    )
+    found = list(answers())
+    # The first byte chooses which one.
+    place = (data[0] if data else 0) % len(found)
+    found[place] = damaged(found[place], data[1:])
+    try:
+        stated = check_answers(chain, found, rules)
+    except RefusedError:
+        hold(tuple(found) != answers())
+    else:
+        assert stated == check_answers(chain, answers(), rules)
+
+
 HARNESSES: Final = (
     Harness(name="cbor", check=check_cbor),
     Harness(name="cose", check=check_cose),
@@ -162,6 +210,8 @@ HARNESSES: Final = (
     Harness(name="gpu_token", check=check_gpu_token),
     Harness(name="nitro", check=check_nitro, max_bytes=64),
     Harness(name="gpu", check=check_gpu, max_bytes=64),
+    Harness(name="ocsp", check=check_ocsp),
+    Harness(name="revocation", check=check_revocation, max_bytes=64),
 )
 
 
@@ -201,13 +251,15 @@ def fixed_device_seeds() -> Iterator[Seed]:
     }
     for name, token in tokens.items():
         yield "gpu_token", name, token
-    for harness in ("nitro", "gpu"):
+    for harness in ("nitro", "gpu", "revocation"):
         yield harness, "nothing", b""
         yield harness, "one octet", b"\0\0\x20\0\x41"
         yield harness, "cut", b"\0\1\0\3\0"
         yield harness, "last certificate", b"\5\0\x40\0\x41"
-    yield "dice", "newer", dice_tcb_info(bytes(48))
+    yield "dice", "newer", dice_tcb_info(b"\1" * 48)
     yield "dice", "two", dice_tcb_info(bytes(48), b"\1" * 48)
+    yield "dice", "zeros", dice_tcb_info(bytes(48))
+    yield "ocsp", "unauthorized", bytes.fromhex("30030a0106")
 
 
 def device_seeds() -> Iterator[Seed]:
@@ -218,4 +270,4 @@ def device_seeds() -> Iterator[Seed]:
     device, _ = gpu()
     few = replace(device.fields(bytes(32)), blocks=((1, bytes(48)), (64, bytes(48))))
     yield "spdm_report", "true", encode_report(few) + bytes(96)
-    yield "dice", "older", composite_device_id(_issuer_key().public_key(), bytes(48))
+    yield "dice", "older", composite_device_id(_issuer_key().public_key(), b"\1" * 48)

@@ -115,7 +115,7 @@ def check_azure(data: bytes) -> None:
             expectations=SnpExpectations(min_tcb={"Genoa": made.platform.tcb}),
             clock_skew_s=60,
             release_min_tcb={},
-            measurements=(),
+            measurements=(made.registers(),),
         ),
         tdx=TdxRules(
             anchors=anchors,
@@ -123,7 +123,6 @@ def check_azure(data: bytes) -> None:
             clock_skew_s=60,
             measurements=(),
         ),
-        measurements=(made.registers(),),
     )
     evidence = replace(true, hcl=damaged(true.hcl, data))
     try:

@@ -9,6 +9,7 @@ from fuzz.fuzz_attest_devices import device_seeds, fixed_device_seeds
 from fuzz.fuzz_attest_log import fixed_log_seeds
 from fuzz.fuzz_attest_platforms import fixed_seeds, platform_seeds
 from fuzz.fuzz_attest_tdx import fixed_tdx_seeds, tdx_seeds
+from fuzz.fuzz_foreign import fixed_foreign_seeds
 from fuzz.fuzz_wire import KEYS
 
 from curtilage.attest.evidence import SnpEvidence
@@ -39,6 +40,7 @@ def every_seed() -> Iterator[Seed]:
     yield from fixed_log_seeds()
     yield from fixed_tdx_seeds()
     yield from fixed_device_seeds()
+    yield from fixed_foreign_seeds()
     for harness, seeds in (CLIENT | ENCLAVE | RELAY | TEXTS).items():
         for name, data in seeds.items():
             yield harness, name, data

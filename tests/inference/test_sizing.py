@@ -53,7 +53,7 @@ def sizes(found: ContextPlan) -> tuple[int, int]:
     return found.settings.context_tokens, found.settings.sequences
 
 
-TWO = contexts_at_once(2)
+ONE, TWO = contexts_at_once(1), contexts_at_once(2)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,9 @@ TWO = contexts_at_once(2)
         (room(MOST_UNASKED, TWO) - 1, (MOST_UNASKED // 2, 2)),
         (room(USUAL, TWO), (USUAL, 2)),
         # For one at a time it may be larger again.
-        (room(USUAL, TWO) - 1, (4 * USUAL, 1)),
+        (room(USUAL, TWO) - 1, (2 * USUAL, 1)),
+        (room(LEAST, ONE), (LEAST, 1)),
+        # No room for copies.
         (room(LEAST, 1), (LEAST, 1)),
     ],
 )
@@ -159,5 +161,5 @@ def test_the_line_for_people_has_every_number() -> None:
     line = plan(8 << 30, settings=EngineSettings(kv_type="q8_0")).line("small")
     assert line == (
         "local model small: context 32,768 tokens (trained for 131,072; 2 at a time; "
-        "keys and values q8_0; at most 4,008 MiB of memory, 8,192 MiB are free)"
+        "keys and values q8_0; at most 4,484 MiB of memory, 8,192 MiB are free)"
     )

@@ -233,7 +233,7 @@ async def test_a_long_request_makes_the_context_larger_and_disturbs_no_other(
         monkeypatch.setattr(lib, "llama_init_from_model", watched)
         short, long = asked
         first = asyncio.create_task(collect(engine, short))
-        await until(lambda: engine.load().running == 1)
+        await until(lambda: first.done() or engine.load().running == 1)
         second = await collect(engine, long)
         assert [text_of(await first), text_of(second)] == alone
         # For both, if the first had not ended yet; and small again after them.
@@ -282,7 +282,7 @@ async def test_a_deterministic_answer_gives_way_to_others(byte_model: Path) -> N
 async def test_a_deterministic_answer_that_cannot_be_saved_keeps_its_sequence(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "MAX_KEPT", 0)
+    monkeypatch.setattr(engine_module, "KEPT_CONTEXTS", 0)
     async with running(byte_model, turn_s=0) as engine:
         long = asyncio.create_task(
             collect(engine, ask(max_tokens=300, deterministic=True))

@@ -11,7 +11,9 @@ from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
     GpuExpectations,
+    NitroExpectations,
     PlatformExpectations,
+    Revocation,
     TdxExpectations,
     TrustAnchor,
 )
@@ -107,7 +109,8 @@ MORE = (
     statuses: [UpToDate, OutOfDate]
     min_tcb_evaluation_number: 18
     rejected_advisories: [INTEL-SA-00837]
-  gpu: {{drivers: [a b, c], vbioses: [d], golden: [{H64}]}}
+  nitro: {{revocation: required}}
+  gpu: {{drivers: [a b, c], vbioses: [d], golden: [{H64}], revocation: required}}
   sandbox: [{H64}]
   platforms: {{deny: [{CHIP}], allow: [{PPID}]}}
   classes:
@@ -139,7 +142,9 @@ def test_every_kind_is_translated() -> None:
         drivers=frozenset({"a b", "c"}),
         vbioses=frozenset({"d"}),
         golden=frozenset({H64}),
+        revocation=Revocation.REQUIRED,
     )
+    assert expectations.nitro == NitroExpectations(revocation=Revocation.REQUIRED)
     assert expectations.sandbox == {H64}
     assert expectations.platforms == PlatformExpectations(
         deny=frozenset({CHIP}), allow=frozenset({PPID})
@@ -148,6 +153,19 @@ def test_every_kind_is_translated() -> None:
     assert expectations.snp.max_crl_age_s == 5
     assert expectations.snp.host_data == {bytes.fromhex(H64)}
     validate_expectations(expectations)
+
+
+def test_revocation_is_asked_where_something_is_stapled_unless_the_policy_says() -> (
+    None
+):
+    for section in ("  nitro: {revocation: required}\n", ", revocation: required"):
+        assert section in MORE
+    text = MORE.replace("  nitro: {revocation: required}\n", "").replace(
+        ", revocation: required", ""
+    )
+    expectations = expectations_from(load_policy(profile_text("default") + text))
+    assert expectations.nitro.revocation is Revocation.IF_STAPLED
+    assert expectations.gpu.revocation is Revocation.IF_STAPLED
 
 
 def test_a_vendor_may_be_named_without_a_certificate() -> None:

@@ -17,6 +17,7 @@ import pytest
 from end_to_end.conftest import make_stack
 from end_to_end.conftest import model as model  # noqa: PLC0414 - the fixture
 
+from curtilage.client.endpoint.keys import make_key
 from curtilage_dev.processes import Processes
 from curtilage_dev.stack import GATEWAY, Stack
 from support.tap import Tap, listening, tapped
@@ -24,6 +25,7 @@ from support.tap import Tap, listening, tapped
 IN_PROMPT = "zanzibarquill"
 IN_HEADER = "headerquokka77"
 IN_PATH = "pathwombat55"
+APPLICATION = "canaryapplication3"
 LOUD = ("client", "relay", "enclave")
 CHANGES = {
     "client": b"enclave: degraded (enclave_unreachable)",
@@ -187,6 +189,47 @@ async def test_nothing_that_anybody_wrote_holds_a_secret(
     counted = ("answered", "mask.denied", "tier.ttft", "feedback")
     for name in counted:
         assert f"curtilage.client.{name}".encode() in telemetry, name
+
+
+async def test_only_the_client_knows_which_application_asks(
+    folder: Path, stack: Stack
+) -> None:
+    key, record = make_key(APPLICATION)
+    secret = key.partition(".")[2]
+    file = folder / "gateway.toml"
+    file.write_text(
+        f'listen = "127.0.0.1:0"\nnames = ["127.0.0.1"]\nkeys = {[record.row()]}\n'
+    )
+    host, _, port = stack.relay_address.rpartition(":")
+    async with tapped(host, int(port)) as tap, collector() as (otlp, telemetry):
+        stack.relay_address = f"127.0.0.1:{tap.port}"
+        more = ("--gateway", str(file), "--otlp", f"http://127.0.0.1:{otlp}")
+        await asyncio.to_thread(stack.start_client, *more)
+        headers = {"Authorization": f"Bearer {key}"}
+        answers = [await ask(stack.client_url, body, headers) for body in bodies()]
+        assert answer_text(answers[0])
+        wrong = {"Authorization": f"Bearer {APPLICATION}.{secret[::-1]}"}
+        assert "invalid_api_key" in await ask(stack.client_url, LEAVES, wrong)
+        for name in LOUD:
+            await asyncio.to_thread(stack.running[name].stop)
+    assert not quiet(folder / "stack"), "a quiet process proves nothing"
+    assert b"curtilage.client.answered" in telemetry
+    # The key is nowhere.
+    search(folder, tap, bytes(telemetry), [secret, secret[::-1]])
+    sent = (bytes(tap.outward), bytes(tap.homeward), bytes(telemetry))
+    assert not any(form in data for data in sent for form in forms(APPLICATION))
+    # Its file, the line that says it is ready, and the trail.
+    audit = stack.audit.relative_to(folder) / "000001.jsonl"
+    assert knowing(folder) == {"gateway.toml", "stack/client.out", str(audit)}
+
+
+def knowing(folder: Path) -> set[str]:
+    """Return the files with the application's name."""
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and APPLICATION.encode() in path.read_bytes()
+    }
 
 
 def unchanged(folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from support.hop_check import check_far, check_mirror, check_near
+from support.hop_exchanges import APPLICATIONS
 from support.hops import Capture, Hops, Pair
 
 SEEN: Mapping[str, tuple[list[int], list[int]]] = {
@@ -13,6 +14,7 @@ SEEN: Mapping[str, tuple[list[int], list[int]]] = {
     "whole": ([200], [200]),
     "a longer class": ([200], [200]),
     "cancelled": ([200], [200]),
+    "applications": ([200, 200], [200, 200]),
     "pool": ([200, 200], [200]),
     "cover": ([200, 200], [200]),
     "date corrected": ([200, 200, 200], [200, 200]),
@@ -80,6 +82,18 @@ def test_a_challenge_differs_from_a_short_question_in_nothing(hops: Hops) -> Non
         assert len(challenge.request.body) == len(pair.request.body)
         answered = [name for name, _ in challenge.response.fields]
         assert answered == [name for name, _ in pair.response.fields]
+
+
+def test_two_applications_differ_in_nothing(hops: Hops) -> None:
+    first, second = hops.of_kind("applications").near
+    assert first.request.start == second.request.start
+    assert first.request.fields == second.request.fields
+    assert len(first.request.body) == len(second.request.body)
+    for tap in (hops.near, hops.far, hops.mirror):
+        said = b"".join(each.data for each in tap.seen)
+        assert b"/1.1" in said, "an empty capture would pass"
+        for name in APPLICATIONS:
+            assert name.encode() not in said
 
 
 def questions(pairs: tuple[Pair, ...]) -> list[Pair]:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from curtilage.attest.evidence import CpuEvidence, GpuEvidence, SnpEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TrustAnchor
 from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.sandbox import SandboxStatement
 from curtilage.enclave_server.config import EnclaveConfig, parse_config
 from curtilage.enclave_server.errors import EvidenceError
 from curtilage.enclave_server.evidence.bundle import BundleKeeper
@@ -273,6 +274,7 @@ def make_any_world(
     extra: str = "",
     change: Callable[[ReleaseManifest], ReleaseManifest] = lambda manifest: manifest,
     machine: Machine | None = None,
+    sandbox: SandboxStatement | None = None,
 ) -> AnyWorld:
     clock = Clock(datetime(2026, 11, 21, 12, tzinfo=UTC))
     machine = machine or emulated_machine(tee, clock.now)
@@ -304,6 +306,7 @@ def make_any_world(
             keys=keys,
             counters=counters,
             clock=clock,
+            sandbox=sandbox,
         ),
     )
 

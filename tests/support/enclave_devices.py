@@ -2,11 +2,15 @@
 
 import errno
 import os
+import ssl
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from curtilage.attest.evidence import GpuEvidence
+from curtilage_dev.emulated.machines import Gpus
 from curtilage_dev.emulated.tpm import EmulatedTpm, QuoteFields, sized
 
 TABLE_END = bytes(24)
@@ -129,6 +133,47 @@ class FakeNsm:
     def request(self, message: bytes) -> bytes:
         self.asked.append(message)
         return self.answer(message)
+
+
+@dataclass(kw_only=True)
+class FakeNvml:
+    """NVIDIA's library in memory, with emulated GPUs; each wrong turn can be set."""
+
+    gpus: Gpus | None = None
+    numbered: int | None = None
+    change_report: Callable[[bytes], bytes] = field(default=lambda report: report)
+    change_chain: Callable[[bytes], bytes] = field(default=lambda pem: pem)
+    nonces: list[bytes] = field(default_factory=list[bytes])
+    open: int = 0
+
+    @contextmanager
+    def opened(self) -> Generator["FakeNvml"]:
+        self.open += 1
+        try:
+            yield self
+        finally:
+            self.open -= 1
+
+    def count(self) -> int:
+        assert self.open == 1
+        if self.numbered is not None:
+            return self.numbered
+        return 0 if self.gpus is None else len(self.gpus.devices)
+
+    def report(self, index: int, nonce: bytes) -> bytes:
+        assert self.open == 1
+        self.nonces.append(nonce)
+        return self.change_report(self._made(index, nonce).report)
+
+    def chain(self, index: int) -> bytes:
+        assert self.open == 1
+        chain = self._made(index, bytes(32)).chain
+        pem = "".join(ssl.DER_cert_to_PEM_cert(each) for each in chain)
+        return self.change_chain(pem.encode())
+
+    def _made(self, index: int, nonce: bytes) -> GpuEvidence:
+        assert self.gpus is not None
+        return self.gpus.devices[index].evidence(nonce)
 
 
 _HEADER = struct.Struct(">HII")

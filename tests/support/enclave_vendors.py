@@ -1,8 +1,8 @@
-"""AMD's and Intel's services in memory and on a socket, under emulated roots."""
+"""The vendors' services in memory and on a socket, under emulated roots."""
 
 import json
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -96,10 +96,26 @@ def page(body: bytes, headers: dict[str, str] | None = None) -> Fetched:
 
 @dataclass(kw_only=True)
 class MemoryVendors:
-    """The vendors behind ``Fetches``, without any socket."""
+    """The vendors behind ``Fetches``, without any socket.
+
+    ``answer`` takes an address, a body and its type.
+    """
 
     pages: dict[str, Fetched]
+    answer: Callable[[str, bytes, str], bytes | None] = field(
+        default=lambda _url, _body, _type: None
+    )
     asked: list[str] = field(default_factory=list[str])
+
+    async def post(
+        self, url: str, body: bytes, *, content_type: str, limit: int
+    ) -> Fetched:
+        self.asked.append(url)
+        answer = self.answer(url, body, content_type)
+        if answer is None:
+            raise FetchError("HTTP status 404", lasting=True)
+        assert len(answer) <= limit
+        return page(answer)
 
     async def get(self, url: str, *, limit: int) -> Fetched:
         self.asked.append(url)

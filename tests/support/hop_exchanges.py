@@ -5,8 +5,14 @@ import hashlib
 from datetime import timedelta
 from pathlib import Path
 
+import aiohttp
+
 from curtilage.client.chat.answer import Answerer
+from curtilage.client.endpoint.gateway import serving
+from curtilage.client.endpoint.gateway_file import GatewayFile
+from curtilage.client.endpoint.keys import make_key
 from curtilage.client.remote.cover import CoverSettings
+from curtilage.client.session import Session
 from curtilage.wire.media import OHTTP_CHUNKED_REQUEST, OHTTP_REQUEST
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.processes import Processes
@@ -27,6 +33,7 @@ QUICK = TransportParameters(frame_bytes=512, period_ms=5, first_bucket=8, bucket
 CACHE_S = 1
 STRICT = "topic.finance"
 COVER = CoverSettings(delay_s=(0.0, 0.0), share=100)
+APPLICATIONS = ("wombat-letters", "wombat-triage")
 
 
 async def record(folder: Path) -> Hops:
@@ -72,6 +79,11 @@ async def ours(hops: Hops) -> None:
             await stream_.begin()
             await stream_.aclose()
             await session.settle()
+    async with hops.session() as session:
+        await session.verified_key()
+        async with hops.capturing("applications", ours=True):
+            await applications(session)
+            await session.settle()
     async with (
         hops.session(pool=True) as session,
         hops.capturing("pool", ours=True),
@@ -93,6 +105,27 @@ async def ours(hops: Hops) -> None:
         answer = await session.ask(query())
         assert answer.provenance.route is Answerer.ENCLAVE, answer.provenance.fallback
         await session.settle()
+
+
+async def applications(session: Session) -> None:
+    """The same question by two applications of a gateway."""
+    made = [make_key(name) for name in APPLICATIONS]
+    file = GatewayFile(
+        path=Path("gateway.toml"),
+        host="127.0.0.1",
+        port=0,
+        names=frozenset({"127.0.0.1"}),
+        records=tuple(record for _, record in made),
+    )
+    async with serving(session, file) as gateway, aiohttp.ClientSession() as http:
+        for key, _ in made:
+            said = {"role": "user", "content": "What is a curtilage?"}
+            async with http.post(
+                f"{gateway.url}/chat/completions",
+                json={"messages": [said], "max_tokens": 24},
+                headers={"Authorization": f"Bearer {key}"},
+            ) as response:
+                assert response.headers["x-curtilage-route"] == "enclave"
 
 
 async def challenged(hops: Hops) -> None:

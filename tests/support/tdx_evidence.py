@@ -14,6 +14,7 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import TdxEvidence, Tee
 from curtilage.attest.expectations import AnchorKind, TdxExpectations, TrustAnchor
 from curtilage.attest.steps import StepLog
+from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tdx.verify import TdxRules, verify_tdx
 from curtilage_dev.emulated.dcap import CollateralFields, generate_dcap_keys
 from curtilage_dev.emulated.tdx import (
@@ -161,9 +162,39 @@ def _assembled(here: Path) -> bytes:
     """Put a TCB info as Intel's service answers into collateral of its time."""
     document = json.loads((here / "v5-tcb-too-low-2026/collateral.json").read_bytes())
     answer = (here / "go-v5-2026/tcbinfo_response.json").read_text()
-    start = answer.index('"tcbInfo":') + len('"tcbInfo":')
-    document["tcb_info"] = answer[start : answer.rindex(',"signature"')]
-    document["tcb_info_signature"] = json.loads(answer)["signature"]
+    document["tcb_info"], document["tcb_info_signature"] = _signed(answer, "tcbInfo")
+    return json.dumps(document).encode()
+
+
+def _signed(answer: str, name: str) -> tuple[str, str]:
+    """Return the text that Intel signed, as it is in an answer, and the signature."""
+    start = answer.index(f'"{name}":') + len(f'"{name}":')
+    signed = answer[start : answer.rindex(',"signature"')]
+    return signed, json.loads(answer)["signature"]
+
+
+def collateral_of(folder: Path, quote: bytes) -> bytes:
+    """Put the answers of Intel's service, a file each, into one collateral."""
+    tcb = (folder / "tcb_info_90c06f000000.json").read_text()
+    identity = (folder / "td_qe_identity.json").read_text()
+    tcb_info, tcb_signature = _signed(tcb, "tcbInfo")
+    qe_identity, qe_signature = _signed(identity, "enclaveIdentity")
+    chain = parse_quote(quote).pck_chain.decode()
+    # The key's own certificate is first; the rest issued it, and its list.
+    authorities = "-----BEGIN".join(["", *chain.split("-----BEGIN")[2:]])
+    document = {
+        "pck_crl_issuer_chain": authorities.rstrip("\0"),
+        "root_ca_crl": (folder / "root_ca_crl.der").read_bytes().hex(),
+        "pck_crl": (folder / "pck_crl_platform.der").read_bytes().hex(),
+        "tcb_info_issuer_chain": (folder / "tcb_signing_chain.pem").read_text(),
+        "tcb_info": tcb_info,
+        "tcb_info_signature": tcb_signature,
+        "qe_identity_issuer_chain": (
+            folder / "qe_identity_signing_chain.pem"
+        ).read_text(),
+        "qe_identity": qe_identity,
+        "qe_identity_signature": qe_signature,
+    }
     return json.dumps(document).encode()
 
 

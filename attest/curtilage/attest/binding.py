@@ -1,13 +1,12 @@
 r"""The binding: from key configurations to the 64 bytes that a report signs.
 
 ``lp(x)`` is a u32 big-endian length and x; integers are big-endian; labels end
-in one NUL byte, one label per use. Version 2 is what the project speaks:
+in one NUL byte, one label per use. Version 3 is what the project speaks:
 
-    B0 = SHA-512("curtilage/binding/v2\0" | lp(key_configs)
+    B0 = SHA-512("curtilage/binding/v3\0" | lp(key_configs)
          | u64 not_before | u64 not_after | lp(release_digest)
          | lp(anchor_origin) | u64 anchor_size | lp(anchor_root)
-         | u64 anchor_time | lp(receipt_public_key)
-         | lp(sandbox_policy_digest) | lp(sandbox_result_digest)
+         | u64 anchor_time | lp(receipt_public_key) | lp(sandbox)
          | lp(transport_parameters))
     device_nonce = SHA-256("curtilage/device-nonce/v2\0" | B0 | lp(kind) | u32 i)
     report_data = SHA-512("curtilage/report-data/v2\0" | B0 | u32 n
@@ -19,6 +18,9 @@ Emulated evidence signs under "curtilage/report-data-emulated/v2\0", and answers
 challenges under "curtilage/challenge-emulated/v1\0", so the same inputs never
 give a report that could pass for hardware's. Where a TPM's quote carries the
 binding (Azure, a TPM by itself), it carries the qualifying data of the 64 bytes.
+Version 2, which a client still accepts (ADR 0084), has "curtilage/binding/v2\0", and
+lp(sandbox_policy_digest) | lp(sandbox_result_digest) in place of lp(sandbox). All
+that follows from B0 is the same in both, so only B0's label need tell them apart.
 Version 1 ended after anchor_time and had labels of its own. Nothing speaks it any
 more; it is kept, with the tests, as a known answer from outside of the encoding,
 for which the three functions that take a label are public.
@@ -38,6 +40,7 @@ _U64_LIMIT: Final = 2**64
 # One label per use, each ended by a NUL that no other contains: a hash made for one
 # purpose can never be presented for another.
 _BASE_V2: Final = b"curtilage/binding/v2\0"
+_BASE_V3: Final = b"curtilage/binding/v3\0"
 _DEVICE_NONCE_V2: Final = b"curtilage/device-nonce/v2\0"
 _REPORT_DATA_V2: Final = b"curtilage/report-data/v2\0"
 _REPORT_DATA_EMULATED_V2: Final = b"curtilage/report-data-emulated/v2\0"
@@ -61,8 +64,10 @@ class BindingInputs:
         anchor_root: the checkpoint's root hash, 32 bytes.
         anchor_time: Unix seconds.
         receipt_public_key: empty where there is none.
-        sandbox_policy_digest: empty where there is none.
-        sandbox_result_digest: empty where there is none.
+        sandbox: the sandbox statement's octets (version 3); empty where there is
+            none.
+        sandbox_policy_digest: version 2 alone; empty where there is none.
+        sandbox_result_digest: version 2 alone; empty where there is none.
         transport_parameters: empty where there are none.
     """
 
@@ -75,6 +80,7 @@ class BindingInputs:
     anchor_root: bytes
     anchor_time: int
     receipt_public_key: bytes = b""
+    sandbox: bytes = b""
     sandbox_policy_digest: bytes = b""
     sandbox_result_digest: bytes = b""
     transport_parameters: bytes = b""
@@ -106,8 +112,30 @@ class SignedDevice:
     signed_part: bytes
 
 
+def base_hash_v3(inputs: BindingInputs) -> bytes:
+    """Return B0, 64 bytes: everything that is known before a report exists.
+
+    Raises:
+        ValueError: there are inputs of version 2, which this would leave unbound.
+    """
+    if inputs.sandbox_policy_digest or inputs.sandbox_result_digest:
+        raise ValueError("version 3 binds a statement, and no digests of a sandbox")
+    tail = (
+        lp(inputs.receipt_public_key)
+        + lp(inputs.sandbox)
+        + lp(inputs.transport_parameters)
+    )
+    return hashlib.sha512(_BASE_V3 + encode_common(inputs) + tail).digest()
+
+
 def base_hash_v2(inputs: BindingInputs) -> bytes:
-    """Return B0, 64 bytes: everything that is known before a report exists."""
+    """Return B0 as version 2 has it, 64 bytes.
+
+    Raises:
+        ValueError: there is an input of version 3, which this would leave unbound.
+    """
+    if inputs.sandbox:
+        raise ValueError("version 2 binds no statement about a sandbox")
     tail = (
         lp(inputs.receipt_public_key)
         + lp(inputs.sandbox_policy_digest)

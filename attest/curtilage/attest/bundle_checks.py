@@ -13,6 +13,8 @@ from typing import Final
 from curtilage.attest.binding import (
     BindingInputs,
     SignedDevice,
+    base_hash_v2,
+    base_hash_v3,
     device_nonce_v2,
     qualifying_data_v2,
     report_data_v2,
@@ -24,13 +26,19 @@ from curtilage.attest.claims import (
     measurement_matches,
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import DeviceKind, EvidenceBundle, Tee
+from curtilage.attest.evidence import (
+    PREVIOUS_BUNDLE_VERSION,
+    DeviceKind,
+    EvidenceBundle,
+    Tee,
+)
 from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.expectations import (
     Environment,
     Expectations,
     LogExpectations,
     PlatformExpectations,
+    names_of,
 )
 from curtilage.attest.expectations_checks import (
     validate_evidence_expectations,
@@ -45,6 +53,7 @@ from curtilage.attest.log.note import (
     verify_proof,
 )
 from curtilage.attest.log.tree import verify_consistency
+from curtilage.attest.sandbox import SandboxStatement, parse_statement, require_held
 from curtilage.attest.steps import Check, StepLog
 from curtilage.wire.shaping import Shape, TransportParameters
 
@@ -298,9 +307,9 @@ def check_pinned(claims: CpuClaims, setting: Setting) -> None:
 
 def check_platform(platform: str, setting: Setting) -> None:
     """Refuse a machine that the policy denies, or does not allow."""
-    expected = setting.expectations.platforms
+    expected, custody = setting.expectations.platforms, setting.expectations.custody
     setting.log.begin(Check.PLATFORM)
-    if expected == PlatformExpectations():
+    if expected == PlatformExpectations() and custody is None:
         setting.log.passed("any machine is accepted")
         return
     # An empty name on a list of denied machines would match nothing, and so be let in.
@@ -309,9 +318,7 @@ def check_platform(platform: str, setting: Setting) -> None:
             RefusalCode.PLATFORM_DENIED,
             "the policy lists machines, and the evidence names none",
         )
-    # A Nitro enclave's name is its instance's and a number that is new with each
-    # start; a list may name either.
-    names = {platform, platform.partition("-enc")[0]}
+    names = names_of(platform)
     # Denied first: a machine on both lists is denied.
     if names & expected.deny:
         raise RefusedError(RefusalCode.PLATFORM_DENIED, "the policy denies it")
@@ -431,17 +438,44 @@ def carried(report_data: bytes, tee: Tee) -> bytes:
 
 def check_sandbox(
     bundle: EvidenceBundle, manifest: ReleaseManifest, setting: Setting
-) -> None:
-    """Refuse an enclave whose sandbox is not the one its release names."""
-    # Equal also where both are empty: a release without a sandbox must say so.
+) -> SandboxStatement | None:
+    """Refuse an enclave whose sandbox is open, or not the one its release names.
+
+    Returns:
+        The enclave's statement; None where it makes none.
+    """
     setting.log.begin(Check.SANDBOX)
-    # The enclave bound a digest of the rules that it runs under; only the release,
-    # which people can read, says which rules are good.
-    if bundle.sandbox_policy_digest.hex() != manifest.sandbox:
-        raise RefusedError(
-            RefusalCode.BINDING_MISMATCH, "the release names another sandbox"
-        )
-    setting.log.passed(manifest.sandbox[:16] or "none, and the release names none")
+    # The enclave bound a digest of what it loaded; only the release, which people can
+    # read, says which digest is good. Equal also where both are empty: a release
+    # without a sandbox must say so.
+    if bundle.v == PREVIOUS_BUNDLE_VERSION:
+        if bundle.sandbox_policy_digest.hex() != manifest.sandbox:
+            raise _another_sandbox()
+        setting.log.passed("version 3 shows nothing about it")
+        return None
+    if not bundle.sandbox:
+        if manifest.sandbox:
+            raise _another_sandbox()
+        setting.log.passed("none, and the release names none")
+        return None
+    statement = parse_statement(bundle.sandbox)
+    said = (statement.loaded.hex(), statement.isolation, statement.ephemerality)
+    if said != (manifest.sandbox, manifest.isolation, manifest.ephemerality):
+        raise _another_sandbox()
+    # The same code states the result, and may run on a kernel that enforces less than
+    # it was asked to.
+    require_held(statement.result)
+    setting.log.passed(
+        f"{manifest.sandbox[:16]}, isolation {statement.isolation}, "
+        f"ephemerality {statement.ephemerality}"
+    )
+    return statement
+
+
+def _another_sandbox() -> RefusedError:
+    return RefusedError(
+        RefusalCode.BINDING_MISMATCH, "the release names another sandbox"
+    )
 
 
 def check_transport(
@@ -475,6 +509,12 @@ def _described(transport: TransportParameters) -> str:
     )
 
 
+def base_of(bundle: EvidenceBundle) -> bytes:
+    """Return the base hash that a bundle's version has, 64 bytes."""
+    older = bundle.v == PREVIOUS_BUNDLE_VERSION
+    return (base_hash_v2 if older else base_hash_v3)(binding_inputs(bundle))
+
+
 def binding_inputs(bundle: EvidenceBundle) -> BindingInputs:
     """Return the inputs of the binding that a bundle claims."""
     return BindingInputs(
@@ -488,6 +528,7 @@ def binding_inputs(bundle: EvidenceBundle) -> BindingInputs:
         anchor_root=bundle.anchor.root,
         anchor_time=bundle.anchor.time,
         receipt_public_key=bundle.receipt_public_key,
+        sandbox=bundle.sandbox,
         sandbox_policy_digest=bundle.sandbox_policy_digest,
         sandbox_result_digest=bundle.sandbox_result_digest,
         transport_parameters=bundle.transport_parameters,

@@ -44,6 +44,10 @@ ZERO_UNLESS_NAMED: Final = frozenset({"mrconfigid", "mrowner", "mrownerconfig"})
 """Values that a host sets freely at launch. Where they have no meaning, the zeros
 of a host that set nothing are expected."""
 
+HOST_DATA: Final = "hostdata"
+"""The 32 bytes that a host sets freely at a SEV-SNP guest's launch. A measurement
+that names them decides about them; otherwise they are one of the policy's values."""
+
 IMAGE_PCRS: Final = ("pcr4", "pcr8", "pcr9", "pcr11", "pcr12", "pcr13")
 """The TPM registers that a boot image is measured into: 4 by the firmware (TCG PC
 Client Platform Firmware Profile, PCR usage), 8 and 9 by GRUB, 11 to 13 by
@@ -56,18 +60,18 @@ _SHA384_HEX: Final = 96
 _SHA256_HEX: Final = 64
 _TPM_PCRS: Final = frozenset(f"pcr{number}" for number in range(24))
 _NITRO_PCRS: Final = frozenset(f"pcr{number}" for number in range(32))
-_LAUNCH: Final = frozenset({"launch"})
+_SNP: Final = frozenset({"launch", HOST_DATA})
 _TDX_NAMES: Final = _TDX | ZERO_UNLESS_NAMED | {"mrseam"}
 _NAMES: Final[Mapping[Tee, frozenset[str]]] = MappingProxyType(
     {
-        Tee.SEV_SNP: _LAUNCH,
-        Tee.EMULATED_SEV_SNP: _LAUNCH,
+        Tee.SEV_SNP: _SNP,
+        Tee.EMULATED_SEV_SNP: _SNP,
         Tee.TDX: _TDX_NAMES,
         Tee.EMULATED_TDX: _TDX_NAMES,
         Tee.NITRO: _NITRO_PCRS,
         Tee.EMULATED_NITRO: _NITRO_PCRS,
-        Tee.AZURE_SNP: _LAUNCH | _TPM_PCRS,
-        Tee.EMULATED_AZURE_SNP: _LAUNCH | _TPM_PCRS,
+        Tee.AZURE_SNP: _SNP | _TPM_PCRS,
+        Tee.EMULATED_AZURE_SNP: _SNP | _TPM_PCRS,
         Tee.AZURE_TDX: _TDX_NAMES | _TPM_PCRS,
         Tee.TPM: _TPM_PCRS,
     }
@@ -102,8 +106,8 @@ class CpuClaims:
 
     Attributes:
         tee: the kind of evidence.
-        registers: name to lower-case hex. SEV-SNP: ``launch``; TDX: ``mrtd``,
-            ``rtmr0`` to ``rtmr3``, ``mrconfigid``, ``mrowner``,
+        registers: name to lower-case hex. SEV-SNP: ``launch``, ``hostdata``; TDX:
+            ``mrtd``, ``rtmr0`` to ``rtmr3``, ``mrconfigid``, ``mrowner``,
             ``mrownerconfig``, ``mrseam``; Nitro and TPM: ``pcr0`` and so on;
             Azure: the hardware's, and the quote's registers.
         bound: what the evidence signed for us: 64 bytes of report data, or a
@@ -199,10 +203,10 @@ def _image_problem(measurement: Measurement, tee: Tee) -> str | None:
 
 
 def _register_length(name: str, tee: Tee) -> int:
-    # A TPM's bank is SHA-256; everything else measures with SHA-384.
+    # A TPM's bank is SHA-256, and host data have 32 bytes; everything else is SHA-384.
     # Nitro names its registers alike, and measures with SHA-384.
     tpm = tee.quoted and name in _TPM_PCRS
-    return _SHA256_HEX if tpm else _SHA384_HEX
+    return _SHA256_HEX if tpm or name == HOST_DATA else _SHA384_HEX
 
 
 def measurement_matches(
@@ -334,3 +338,6 @@ class Claim(StrEnum):
     GPU = "gpu"
     WEIGHTS = "weights"
     NO_WRITE = "no_write"
+    ISOLATION = "isolation"
+    EPHEMERALITY = "ephemerality"
+    CUSTODY = "custody"

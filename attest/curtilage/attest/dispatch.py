@@ -5,7 +5,7 @@ where that is missing, the answer is ``verifier_unavailable``, never a check les
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +20,7 @@ from curtilage.attest.evidence import (
     SnpEvidence,
     TdxEvidence,
 )
-from curtilage.attest.expectations import Expectations, GpuExpectations, anchors_for
+from curtilage.attest.expectations import Expectations, anchors_for
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest
 from curtilage.attest.sev_snp.verify import SnpRules, verify_snp
 from curtilage.attest.steps import StepLog
@@ -144,6 +144,7 @@ def _verify_cpu(evidence: CpuEvidence, arguments: _Arguments) -> CpuClaims:
             # the anchor's.
             max_age_s=arguments.expectations.freshness.max_evidence_age_s,
             measurements=arguments.accepted.measurements,
+            revocation=arguments.expectations.nitro.revocation,
         )
         return verify_nitro(evidence, nitro, now=arguments.now, log=arguments.log)
     if isinstance(evidence, AzureEvidence):
@@ -157,7 +158,6 @@ def _verify_cpu(evidence: CpuEvidence, arguments: _Arguments) -> CpuClaims:
         azure = AzureRules(
             snp=_snp_rules(evidence, arguments),
             tdx=_tdx_rules(evidence, arguments),
-            measurements=arguments.accepted.measurements,
         )
         return verify_azure(evidence, azure, now=arguments.now, log=arguments.log)
     from curtilage.attest.tpm.verify import TpmRules, verify_tpm  # noqa: PLC0415 - as above
@@ -207,7 +207,8 @@ def _verify_gpu(
     rules = GpuRules(
         anchors=anchors_for(expectations.roots, evidence.kind),
         # A release narrows what the policy accepts and cannot widen it.
-        expectations=GpuExpectations(
+        expectations=replace(
+            expectations.gpu,
             drivers=_common(expectations.gpu.drivers, released.drivers),
             vbioses=_common(expectations.gpu.vbioses, released.vbioses),
             golden=_common(expectations.gpu.golden, released.golden),

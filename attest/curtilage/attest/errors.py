@@ -58,6 +58,7 @@ class RefusalCode(StrEnum):
     CHECKPOINT_STALE = "checkpoint_stale"
     # True evidence, made for other keys, other devices or another question.
     BINDING_MISMATCH = "binding_mismatch"
+    SANDBOX_OPEN = "sandbox_open"
     TRANSPORT_NOT_ACCEPTED = "transport_not_accepted"
     DEVICE_MISSING = "device_missing"
     DEVICE_MISMATCH = "device_mismatch"

@@ -11,7 +11,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-BUNDLE_VERSION: Final = 3
+BUNDLE_VERSION: Final = 4
+PREVIOUS_BUNDLE_VERSION: Final = 3
+"""Still read: it has binding 2, no sandbox statement and nothing about revocation."""
 MAX_BUNDLE_BYTES: Final = 256 * 1024
 # The acquisition protocol carries one evidence object, never a bundle: a quote
 # and its collateral, in base64.
@@ -30,6 +32,8 @@ MAX_PROOF_BYTES: Final = 32 * 1024
 MAX_CONSISTENCY_HASHES: Final = 64
 MAX_ORIGIN_BYTES: Final = 256
 MAX_TRANSPORT_PARAMETERS_BYTES: Final = 1024
+# About 70 attempts with names of 15 characters, for a few processes.
+MAX_SANDBOX_BYTES: Final = 16 * 1024
 DIGEST_BYTES: Final = 32
 
 # A SEV-SNP report has 1184 bytes; longer ones are let in so that their own step
@@ -39,6 +43,10 @@ MAX_REPORT_BYTES: Final = 4096
 MAX_CERTIFICATE_BYTES: Final = 4096
 # AMD's lists take 900 bytes; this leaves room for some hundred entries.
 MAX_CRL_BYTES: Final = 24 * 1024
+# One for each authority of a chain.
+MAX_CRLS: Final = 8
+# An answer with its signer's certificate, of which each takes about 1000 bytes.
+MAX_OCSP_BYTES: Final = 4096
 # Quotes take about 5000 bytes, 8000 where the kernel pads them.
 MAX_QUOTE_BYTES: Final = 16 * 1024
 # Collateral takes 14 to 19 KB.
@@ -156,10 +164,12 @@ class NitroEvidence:
     Attributes:
         tee: genuine or emulated; says only which roots apply.
         document: the COSE_Sign1 bytes.
+        crls: the authorities' revocation lists, DER; none where none are stapled.
     """
 
     tee: Tee
     document: bytes = field(repr=False)
+    crls: tuple[bytes, ...] = field(repr=False, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,11 +232,14 @@ class GpuEvidence:
         kind: genuine or emulated; says only which roots apply.
         report: the request and the signed response, one after the other.
         chain: certificates, DER, leaf first.
+        ocsp: answers about these certificates (RFC 6960), DER; none where none are
+            stapled.
     """
 
     kind: DeviceKind
     report: bytes = field(repr=False)
     chain: tuple[bytes, ...] = field(repr=False)
+    ocsp: tuple[bytes, ...] = field(repr=False, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,11 +290,12 @@ class EvidenceBundle:
         anchor: when at the earliest the evidence was made.
         cpu: the CPU's evidence.
         receipt_public_key: 32 bytes, or empty where there is none.
-        sandbox_policy_digest: 32 bytes, or empty.
-        sandbox_result_digest: 32 bytes, or empty.
+        sandbox: the sandbox statement's octets, or empty; version 3 has none.
+        sandbox_policy_digest: 32 bytes, or empty; version 3 alone.
+        sandbox_result_digest: 32 bytes, or empty; version 3 alone.
         transport_parameters: encoded, the same as the release manifest's.
         devices: evidence of other devices, at most 16; their order is signed.
-        v: the version of this format and of the binding.
+        v: the version of this format; 4 has binding 3, and 3 has binding 2.
     """
 
     key_configs: bytes
@@ -291,6 +305,7 @@ class EvidenceBundle:
     anchor: Anchor
     cpu: CpuEvidence
     receipt_public_key: bytes = b""
+    sandbox: bytes = b""
     sandbox_policy_digest: bytes = b""
     sandbox_result_digest: bytes = b""
     transport_parameters: bytes = b""

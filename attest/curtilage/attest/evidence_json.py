@@ -2,6 +2,11 @@
 
 The kind is read first, since each kind has its own keys. A kind that is not
 known here is ``unsupported_product``: it could not be verified.
+
+What issuers say about revocation (``crls``, ``ocsp``) is a member of every bundle of
+version 4, be it empty, and of none of version 3. Evidence alone has no version: there
+it is left out where it is empty, so that a program that does not know it yet can read
+an answer to its challenge.
 """
 
 import json
@@ -26,6 +31,7 @@ from curtilage.attest.evidence import (
     MAX_CONSISTENCY_HASHES,
     MAX_CPU_EVIDENCE_BYTES,
     MAX_CRL_BYTES,
+    MAX_CRLS,
     MAX_DEVICE_EVIDENCE_BYTES,
     MAX_DEVICES,
     MAX_DOCUMENT_BYTES,
@@ -34,16 +40,19 @@ from curtilage.attest.evidence import (
     MAX_HCL_BYTES,
     MAX_KEY_CONFIGS_BYTES,
     MAX_MANIFEST_BYTES,
+    MAX_OCSP_BYTES,
     MAX_ORIGIN_BYTES,
     MAX_PCR_BYTES,
     MAX_PCRS,
     MAX_PROOF_BYTES,
     MAX_QUOTE_BYTES,
     MAX_REPORT_BYTES,
+    MAX_SANDBOX_BYTES,
     MAX_TPM_KEY_BYTES,
     MAX_TPM_MESSAGE_BYTES,
     MAX_TPM_SIGNATURE_BYTES,
     MAX_TRANSPORT_PARAMETERS_BYTES,
+    PREVIOUS_BUNDLE_VERSION,
     Anchor,
     AzureEvidence,
     CpuEvidence,
@@ -60,7 +69,7 @@ from curtilage.attest.evidence import (
     hardware_of,
 )
 
-_BUNDLE_KEYS: Final = (
+_COMMON_KEYS: Final = (
     "v",
     "key_configs",
     "not_before",
@@ -68,11 +77,15 @@ _BUNDLE_KEYS: Final = (
     "release",
     "anchor",
     "receipt_public_key",
-    "sandbox_policy_digest",
-    "sandbox_result_digest",
     "transport_parameters",
     "cpu",
     "devices",
+)
+_SANDBOX_KEYS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
+    {
+        PREVIOUS_BUNDLE_VERSION: ("sandbox_policy_digest", "sandbox_result_digest"),
+        BUNDLE_VERSION: ("sandbox",),
+    }
 )
 _RELEASE_KEYS: Final = ("manifest", "proof")
 _ANCHOR_KEYS: Final = (
@@ -93,10 +106,32 @@ _TPM_KEYS: Final = ("tee", "quote", "ak")
 _QUOTE_KEYS: Final = ("message", "signature", "pcrs")
 _PCR_KEYS: Final = ("index", "value")
 _GPU_KEYS: Final = ("kind", "report", "chain")
+_CRLS: Final = "crls"
+_OCSP: Final = "ocsp"
 
 
 def encode_bundle(bundle: EvidenceBundle) -> bytes:
-    """Encode a bundle as JSON; ``parse_bundle`` reads it back unchanged."""
+    """Encode a bundle as JSON; ``parse_bundle`` reads it back unchanged.
+
+    Raises:
+        ValueError: it holds something that its version has no member for.
+    """
+    octets = {
+        "sandbox_policy_digest": bundle.sandbox_policy_digest,
+        "sandbox_result_digest": bundle.sandbox_result_digest,
+        "sandbox": bundle.sandbox,
+    }
+    keys = _SANDBOX_KEYS[bundle.v]
+    # Left out, it would be bound and not shown: a bundle that every client refuses.
+    if any(value for key, value in octets.items() if key not in keys):
+        raise ValueError(f"version {bundle.v} has no member for this sandbox")
+    cpu = cpu_object(bundle.cpu)
+    if isinstance(bundle.cpu, NitroEvidence):
+        cpu = _with_member(cpu, _CRLS, bundle.v)
+    devices = [
+        _with_member(device_object(device), _OCSP, bundle.v)
+        for device in bundle.devices
+    ]
     return _dump(
         {
             "v": bundle.v,
@@ -118,13 +153,21 @@ def encode_bundle(bundle: EvidenceBundle) -> bytes:
                 ],
             },
             "receipt_public_key": encode_base64(bundle.receipt_public_key),
-            "sandbox_policy_digest": encode_base64(bundle.sandbox_policy_digest),
-            "sandbox_result_digest": encode_base64(bundle.sandbox_result_digest),
+            **{key: encode_base64(octets[key]) for key in keys},
             "transport_parameters": encode_base64(bundle.transport_parameters),
-            "cpu": cpu_object(bundle.cpu),
-            "devices": [device_object(device) for device in bundle.devices],
+            "cpu": cpu,
+            "devices": devices,
         }
     )
+
+
+def _with_member(tree: dict[str, object], name: str, v: int) -> dict[str, object]:
+    """Return evidence with exactly the members that a bundle's version has."""
+    if v == BUNDLE_VERSION:
+        return {name: [], **tree}
+    if name in tree:
+        raise ValueError(f"version {v} has no member for revocation")
+    return tree
 
 
 def parse_bundle(data: bytes) -> EvidenceBundle:
@@ -136,32 +179,61 @@ def parse_bundle(data: bytes) -> EvidenceBundle:
     """
     fields = parse_object(data, where="bundle", limit_bytes=MAX_BUNDLE_BYTES)
     # The version first: another version's keys are not "unknown", just others.
-    if fields.integer("v") != BUNDLE_VERSION:
+    v = fields.integer("v")
+    if v not in _SANDBOX_KEYS:
         raise RefusedError(
-            RefusalCode.UNSUPPORTED_VERSION, f"bundle.v is not {BUNDLE_VERSION}"
+            RefusalCode.UNSUPPORTED_VERSION,
+            f"bundle.v is neither {PREVIOUS_BUNDLE_VERSION} nor {BUNDLE_VERSION}",
         )
-    fields.require(_BUNDLE_KEYS)
+    fields.require((*_COMMON_KEYS, *_SANDBOX_KEYS[v]))
     # Counted before any is read.
     devices = fields.children("devices", limit=MAX_DEVICES)
     # An empty list would be bound properly and open nothing.
     key_configs = fields.octets("key_configs", limit=MAX_KEY_CONFIGS_BYTES)
     if not key_configs:
         raise malformed("bundle.key_configs: empty")
+    older = v == PREVIOUS_BUNDLE_VERSION
     return EvidenceBundle(
+        v=v,
         key_configs=key_configs,
         not_before=fields.integer("not_before"),
         not_after=fields.integer("not_after"),
         release=_parse_release(fields.child("release")),
         anchor=_parse_anchor(fields.child("anchor")),
         receipt_public_key=_digest_or_empty(fields, "receipt_public_key"),
-        sandbox_policy_digest=_digest_or_empty(fields, "sandbox_policy_digest"),
-        sandbox_result_digest=_digest_or_empty(fields, "sandbox_result_digest"),
+        sandbox=b"" if older else fields.octets("sandbox", limit=MAX_SANDBOX_BYTES),
+        sandbox_policy_digest=(
+            _digest_or_empty(fields, "sandbox_policy_digest") if older else b""
+        ),
+        sandbox_result_digest=(
+            _digest_or_empty(fields, "sandbox_result_digest") if older else b""
+        ),
         transport_parameters=fields.octets(
             "transport_parameters", limit=MAX_TRANSPORT_PARAMETERS_BYTES
         ),
-        cpu=parse_cpu(fields.child("cpu")),
-        devices=tuple(parse_device(device) for device in devices),
+        cpu=_parse_cpu_of(fields.child("cpu"), v),
+        devices=tuple(_parse_device_of(device, v) for device in devices),
     )
+
+
+def _parse_cpu_of(fields: Fields, v: int) -> CpuEvidence:
+    evidence = parse_cpu(fields)
+    if isinstance(evidence, NitroEvidence):
+        _require_member(fields, _CRLS, v)
+    return evidence
+
+
+def _parse_device_of(fields: Fields, v: int) -> GpuEvidence:
+    evidence = parse_device(fields)
+    _require_member(fields, _OCSP, v)
+    return evidence
+
+
+def _require_member(fields: Fields, name: str, v: int) -> None:
+    # There even if it is empty: a member that may be left out is one that a carrier may
+    # remove without a trace.
+    if (name in fields.names) is not (v == BUNDLE_VERSION):
+        raise malformed(f"{name}: missing, or not of this version")
 
 
 def encode_cpu_evidence(evidence: CpuEvidence) -> bytes:
@@ -258,6 +330,7 @@ def cpu_object(evidence: CpuEvidence) -> dict[str, object]:
         return {
             "tee": evidence.tee.value,
             "document": encode_base64(evidence.document),
+            **_stapled(_CRLS, evidence.crls),
         }
     if isinstance(evidence, AzureEvidence):
         return {
@@ -279,7 +352,12 @@ def device_object(evidence: GpuEvidence) -> dict[str, object]:
         "kind": evidence.kind.value,
         "report": encode_base64(evidence.report),
         "chain": [encode_base64(certificate) for certificate in evidence.chain],
+        **_stapled(_OCSP, evidence.ocsp),
     }
+
+
+def _stapled(name: str, values: tuple[bytes, ...]) -> dict[str, list[str]]:
+    return {name: [encode_base64(value) for value in values]} if values else {}
 
 
 def parse_cpu(fields: Fields) -> CpuEvidence:
@@ -310,14 +388,27 @@ def parse_device(fields: Fields) -> GpuEvidence:
             RefusalCode.UNSUPPORTED_PRODUCT,
             "device.kind: not a kind that is known here",
         )
-    fields.require(_GPU_KEYS)
+    _require_with(fields, _GPU_KEYS, _OCSP)
     return GpuEvidence(
         kind=DeviceKind(kind),
         report=fields.octets("report", limit=MAX_GPU_REPORT_BYTES),
         chain=fields.octets_list(
             "chain", limit=MAX_GPU_CHAIN, item_limit=MAX_CERTIFICATE_BYTES
         ),
+        ocsp=_parse_stapled(fields, _OCSP, MAX_GPU_CHAIN, MAX_OCSP_BYTES),
     )
+
+
+def _require_with(fields: Fields, keys: tuple[str, ...], may: str) -> None:
+    fields.require((*keys, may) if may in fields.names else keys)
+
+
+def _parse_stapled(
+    fields: Fields, name: str, limit: int, item_limit: int
+) -> tuple[bytes, ...]:
+    if name not in fields.names:
+        return ()
+    return fields.octets_list(name, limit=limit, item_limit=item_limit)
 
 
 def _quote_object(quote: TpmQuote) -> dict[str, object]:
@@ -355,9 +446,11 @@ def _parse_tdx(fields: Fields, tee: Tee) -> TdxEvidence:
 
 
 def _parse_nitro(fields: Fields, tee: Tee) -> NitroEvidence:
-    fields.require(_NITRO_KEYS)
+    _require_with(fields, _NITRO_KEYS, _CRLS)
     return NitroEvidence(
-        tee=tee, document=fields.octets("document", limit=MAX_DOCUMENT_BYTES)
+        tee=tee,
+        document=fields.octets("document", limit=MAX_DOCUMENT_BYTES),
+        crls=_parse_stapled(fields, _CRLS, MAX_CRLS, MAX_CRL_BYTES),
     )
 
 

@@ -32,6 +32,14 @@ class Environment(StrEnum):
     DEVELOPMENT = "development"
 
 
+class Revocation(StrEnum):
+    """Whether evidence must come with what its issuers say about revocation."""
+
+    REQUIRED = "required"
+    # What is stapled must hold, and say that nothing is revoked.
+    IF_STAPLED = "if_stapled"
+
+
 class AnchorKind(StrEnum):
     """Maker of a root."""
 
@@ -239,6 +247,17 @@ class TdxExpectations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NitroExpectations:
+    """Conditions for a Nitro document, besides its measurement.
+
+    Attributes:
+        revocation: whether AWS's revocation lists must be stapled.
+    """
+
+    revocation: Revocation = Revocation.IF_STAPLED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuExpectations:
     """Conditions for a GPU's report; a set that is empty refuses every GPU.
 
@@ -247,12 +266,14 @@ class GpuExpectations:
         vbioses: VBIOS versions.
         golden: SHA-256 over the measurement records as the report carries
             them, lower-case hex.
+        revocation: whether NVIDIA's answers about the certificates must be stapled.
     """
 
     # By exact version and never "at least": a newer one has not been reviewed yet.
     drivers: frozenset[str] = frozenset()
     vbioses: frozenset[str] = frozenset()
     golden: frozenset[str] = frozenset()
+    revocation: Revocation = Revocation.IF_STAPLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +289,24 @@ class PlatformExpectations:
 
     deny: frozenset[str] = frozenset()
     allow: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustodyExpectations:
+    """A list of machines in custody; its signature was verified.
+
+    Attributes:
+        machines: as ``CpuClaims.platform`` names them; a Nitro instance's name covers
+            all its enclaves.
+        until: Unix seconds at which the list ends.
+    """
+
+    machines: frozenset[str]
+    until: int
+
+    def covers(self, platform: str, now_s: float) -> bool:
+        """Return whether a machine is on the list, and the list still counts."""
+        return now_s < self.until and bool(names_of(platform) & self.machines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,8 +340,10 @@ class Expectations:
         digest: digest of the policy that these were made from.
         snp: rules for SEV-SNP, genuine, emulated and below Azure's.
         tdx: rules for TDX, genuine, emulated and below Azure's.
+        nitro: rules for Nitro documents, genuine and emulated.
         gpu: rules for GPUs, genuine and emulated alike.
         platforms: which machines.
+        custody: the machines of a list that the policy names; None: it names none.
         required_devices: kind of device to how many there must be.
         measurements: for each kind of evidence, measurements that are accepted in
             addition to a release's.
@@ -322,8 +363,10 @@ class Expectations:
     digest: str
     snp: SnpExpectations = SnpExpectations(min_tcb={})
     tdx: TdxExpectations = TdxExpectations()
+    nitro: NitroExpectations = NitroExpectations()
     gpu: GpuExpectations = GpuExpectations()
     platforms: PlatformExpectations = PlatformExpectations()
+    custody: CustodyExpectations | None = None
     required_devices: Mapping[str, int] = field(default_factory=dict[str, int])
     measurements: Mapping[str, tuple[Measurement, ...]] = field(
         default_factory=dict[str, tuple[Measurement, ...]]
@@ -342,6 +385,13 @@ class Expectations:
         }
         object.__setattr__(self, "required_devices", devices)
         object.__setattr__(self, "measurements", MappingProxyType(measured))
+
+
+def names_of(platform: str) -> frozenset[str]:
+    """Return the names under which a list may hold a machine."""
+    # A Nitro enclave's name is its instance's and a number that is new with each
+    # start; a list may name either.
+    return frozenset({platform, platform.partition("-enc")[0]})
 
 
 def anchors_for(

@@ -14,7 +14,7 @@ transit. Big-endian:
 receipt alone does not reveal what was asked, not even to someone who can guess: only
 the holder of ``k`` can show that a question and an answer belong to it.
 
-The evidence binds the signing key (binding v2) together with the keys that open the
+The evidence binds the signing key (``binding``) together with the keys that open the
 question. A receipt does not show that the answer is true, or that the model ran
 undisturbed; it is as good as the evidence behind its key.
 """

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what a key shows is carried along here, and read by others
     from curtilage.attest.amd_tcb import Product, Tcb
     from curtilage.attest.claims import Claim, CpuClaims, DeviceClaims, Link
     from curtilage.attest.log.manifest import Residency
+    from curtilage.attest.sandbox import SandboxStatement
 
 VERIFY_DOOR: Final = object()
 """Shows that ``attest.verify`` builds. Only it names this; a test looks. It guards
@@ -58,7 +59,7 @@ class VerifiedKey:
             later than this was verified, however far a witness's clock runs ahead.
         b0: the binding's base hash, 64 bytes; challenges are answered over it.
         receipt_public_key: Ed25519, 32 bytes, or empty: no receipts.
-        sandbox_policy_digest: 32 bytes, or empty: no sandbox.
+        sandbox: what the enclave states of its sandbox; None: nothing.
         links: who vouches for what, root first.
         expiries: what this rests on and when each of it runs out.
         steps: what was checked, in order.
@@ -89,7 +90,7 @@ class VerifiedKey:
     anchor_vouched: datetime
     b0: bytes = field(repr=False)
     receipt_public_key: bytes = field(repr=False)
-    sandbox_policy_digest: bytes
+    sandbox: "SandboxStatement | None" = field(repr=False)
     links: "tuple[Link, ...]" = field(repr=False)
     expiries: tuple[tuple[str, datetime], ...]
     steps: tuple[Step, ...] = field(repr=False)

@@ -16,7 +16,7 @@
     14. each device's evidence: the steps of its verifier, then its nonce
     15. distinct devices: none is listed twice
     16. report data: all of it binds exactly these keys, window, release, devices
-    17. sandbox: what is bound is the release's
+    17. sandbox: what is bound is the release's, and its self-test holds
     18. transport parameters: what is bound is the release's, and accepted
 
 Steps 1 to 9 and 11 to 18 are in ``bundle_checks``; ``dispatch`` knows which vendor's
@@ -36,11 +36,7 @@ from types import MappingProxyType
 from typing import Final
 
 from curtilage.attest import bundle_checks as checks
-from curtilage.attest.binding import (
-    NONCE_BYTES,
-    base_hash_v2,
-    challenge_report_data,
-)
+from curtilage.attest.binding import NONCE_BYTES, challenge_report_data
 from curtilage.attest.bundle_checks import Setting, moment
 from curtilage.attest.claims import Claim, CpuClaims, DeviceClaims, Link
 from curtilage.attest.dispatch import Accepted, verify_cpu, verify_device_report
@@ -49,6 +45,7 @@ from curtilage.attest.evidence import EvidenceBundle
 from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.expectations import Expectations
 from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.sandbox import Ephemerality, Isolation, SandboxStatement
 from curtilage.attest.steps import Check, StepLog, refusing
 from curtilage.attest.verified_key import VERIFY_DOOR, VerifiedKey, require_verified
 
@@ -126,6 +123,7 @@ class _Findings:
     b0: bytes
     claims: CpuClaims
     devices: tuple[DeviceClaims, ...]
+    sandbox: SandboxStatement | None
 
 
 def _verify(data: bytes, setting: Setting) -> VerifiedKey:
@@ -158,7 +156,7 @@ def _verify(data: bytes, setting: Setting) -> VerifiedKey:
     checks.check_platform(claims.platform, setting)
     # 13, 14, 15. Every device in turn. Its nonce is derived from the binding, so its
     # report was made for these keys and this place, and no other bundle may use it.
-    b0 = base_hash_v2(checks.binding_inputs(bundle))
+    b0 = checks.base_of(bundle)
     checks.check_required_devices(bundle, setting)
     devices: tuple[DeviceClaims, ...] = ()
     for evidence, index in zip(
@@ -181,7 +179,7 @@ def _verify(data: bytes, setting: Setting) -> VerifiedKey:
     checks.check_report_data(claims, devices, b0, setting)
     # 17, 18. What is bound by now is the enclave's own word; here it is compared with
     # what its release says in public.
-    checks.check_sandbox(bundle, manifest, setting)
+    sandbox = checks.check_sandbox(bundle, manifest, setting)
     checks.check_transport(bundle, manifest, setting)
     vouched = anchor.vouched_time(setting.expectations.log.quorum)
     findings = _Findings(
@@ -193,6 +191,7 @@ def _verify(data: bytes, setting: Setting) -> VerifiedKey:
         b0=b0,
         claims=claims,
         devices=devices,
+        sandbox=sandbox,
     )
     return _verdict(findings, setting)
 
@@ -246,7 +245,8 @@ def _verify_challenge(
 
 def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
     bundle, manifest, claims = findings.bundle, findings.manifest, findings.claims
-    expiries = _expiries(findings, setting.expectations)
+    sandbox = findings.sandbox
+    expiries = _expiries(findings, setting)
     # What a data class may demand and this evidence shows.
     shown = {
         Claim.HARDWARE: claims.tee.isolates,
@@ -254,8 +254,15 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
         Claim.GPU: any(not device.kind.emulated for device in findings.devices),
         # The enclave serves no model but those that its release lists.
         Claim.WEIGHTS: bool(manifest.models),
-        # Which sandboxes keep an enclave from writing is for the policy to say.
-        Claim.NO_WRITE: manifest.sandbox in setting.expectations.sandbox,
+        # Which sandboxes keep an enclave from writing is for the policy to say; without
+        # a statement nothing shows that one was loaded.
+        Claim.NO_WRITE: sandbox is not None
+        and manifest.sandbox in setting.expectations.sandbox,
+        # A custodian's word: evidence does not show who can reach the machine.
+        Claim.CUSTODY: _in_custody(findings, setting),
+        Claim.ISOLATION: sandbox is not None and sandbox.isolation is Isolation.PROCESS,
+        Claim.EPHEMERALITY: sandbox is not None
+        and sandbox.ephemerality is not Ephemerality.NONE,
     }
     # A TPM's quote need not have register 0; then the first that is there.
     names = [name for name in _FIRST_REGISTERS if name in claims.registers]
@@ -285,7 +292,7 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
         anchor_vouched=moment(findings.vouched),
         b0=findings.b0,
         receipt_public_key=bundle.receipt_public_key,
-        sandbox_policy_digest=bundle.sandbox_policy_digest,
+        sandbox=sandbox,
         links=_links(findings),
         steps=setting.log.steps,
         verdict_id=_verdict_id(setting.expectations, claims),
@@ -293,11 +300,17 @@ def _verdict(findings: _Findings, setting: Setting) -> VerifiedKey:
     )
 
 
+def _in_custody(findings: _Findings, setting: Setting) -> bool:
+    custody, platform = setting.expectations.custody, findings.claims.platform
+    return custody is not None and custody.covers(platform, setting.now.timestamp())
+
+
 def _expiries(
-    findings: _Findings, expectations: Expectations
+    findings: _Findings, setting: Setting
 ) -> tuple[tuple[str, datetime], ...]:
     """Return everything that the verdict depends on, and when it expires."""
-    bundle = findings.bundle
+    bundle, expectations = findings.bundle, setting.expectations
+    custody = expectations.custody
     # All of them: the earliest ends the verdict, so that none of them is trusted for
     # longer than its issuer said.
     return (
@@ -315,6 +328,12 @@ def _expiries(
         (
             "release proof",
             moment(findings.released + expectations.log.max_checkpoint_age_s),
+        ),
+        # Only where it shows something: a list that has ended ends no other claim.
+        *(
+            [("custody list", moment(custody.until))]
+            if custody is not None and _in_custody(findings, setting)
+            else []
         ),
     )
 

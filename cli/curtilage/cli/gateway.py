@@ -1,13 +1,15 @@
 """``curtilage gateway``: makes keys of applications, and checks a gateway's file."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.cli.declared import Arguments
 from curtilage.cli.terminal import DONE, err, out, out_json, plural
 from curtilage.client.endpoint.gateway_file import read_gateway_file
+from curtilage.client.endpoint.gateway_notices import notices
 from curtilage.client.endpoint.keys import make_key
-from curtilage.client.endpoint.listener import is_open_to_others, server_context
+from curtilage.client.endpoint.listener import server_context
 
 
 def run_make_key(arguments: Arguments) -> int:
@@ -24,10 +26,9 @@ def run_make_key(arguments: Arguments) -> int:
 def run_check(arguments: Arguments) -> int:
     """Show what a gateway's file says; fail if it cannot be used."""
     file = read_gateway_file(Path(arguments.file))
-    open_key = False
     if file.tls is not None:
         server_context(file.tls)
-        open_key = is_open_to_others(file.tls)
+    noticed = notices(file, datetime.now(UTC))
     keys = dict(sorted(Counter(each.name for each in file.records).items()))
     if arguments.json:
         out_json(
@@ -37,7 +38,7 @@ def run_check(arguments: Arguments) -> int:
                 "names": sorted(file.names),
                 "applications": keys,
                 "in_progress": file.in_progress,
-                "key_open_to_others": open_key,
+                "notices": noticed,
             }
         )
         return DONE
@@ -47,8 +48,6 @@ def run_check(arguments: Arguments) -> int:
     out(f"at most {file.in_progress} requests of one application in progress")
     for name, count in keys.items():
         out(f"application {name}: {count} {plural(count, 'key')}")
-    if not keys:
-        err("no application has a key: all requests are refused")
-    if open_key and file.tls is not None:
-        err(f"{file.tls.key}: other accounts of this machine can read it")
+    for notice in noticed:
+        err(notice)
     return DONE

@@ -61,6 +61,8 @@ CLIENT: Final = f"""{RELAY}
         auto)
     --gpu-layers N: layers of the local model that a GPU computes, where the engine's
         build can use one (default: $CURTILAGE_GPU_LAYERS, else 0)
+    --answer-seconds N: how long the local model may take for one answer (default:
+        $CURTILAGE_ANSWER_SECONDS, else 3600)
     --models FILE: local models by name, and aliases (TOML; default: $CURTILAGE_MODELS);
         --model may be one of these names
     --audit DIR: audit log, created with `curtilage audit init` (default:

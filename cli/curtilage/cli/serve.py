@@ -115,10 +115,11 @@ def _on_loopback(listen: _Listen) -> _Opens:
     """Return what serves this machine's programs."""
     if listen.host is None and listen.socket is None:
         raise UsageError("--no-tcp needs --listen unix:PATH")
-    token, path = kept_token()
 
     @asynccontextmanager
     async def opened(session: Session) -> AsyncGenerator[_Running]:
+        # Not before: a policy that cannot be used must leave nothing behind.
+        token, path = kept_token()
         served = endpoint.serving(
             session,
             listen.host,
@@ -172,12 +173,10 @@ def _as_gateway(path: Path) -> _Opens:
 
 def _warn_of(file: "GatewayFile") -> None:
     """Warn of what a gateway's file permits and its author may not have meant."""
-    from curtilage.client.endpoint.listener import is_open_to_others  # noqa: PLC0415
+    from curtilage.client.endpoint.gateway_notices import notices  # noqa: PLC0415
 
-    if not file.records:
-        err(f"{file.path}: no application has a key: all requests are refused")
-    if file.tls is not None and is_open_to_others(file.tls):
-        err(f"{file.tls.key}: other accounts of this machine can read it")
+    for notice in notices(file, datetime.now(UTC)):
+        err(notice)
 
 
 async def _serve(config: ClientConfig, opens: _Opens, log: StateLog) -> None:

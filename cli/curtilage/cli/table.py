@@ -269,7 +269,7 @@ def gateway_check() -> Run:
         FILE: the gateway's file
 
     Example:
-        curtilage gateway check gateway.toml && kill -HUP PID
+        curtilage gateway check gateway.toml
     """
     from curtilage.cli.gateway import run_check
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from curtilage.client.errors import ConfigError
-from curtilage.client.local.computing import MOST_THREADS, Computing
+from curtilage.client.local.computing import MOST_ANSWER_S, MOST_THREADS, Computing
 from curtilage.client.local.models_file import (
     LEAST_CONTEXT,
     MOST_CONTEXT,
@@ -126,6 +126,7 @@ class Flags:
     kv_type: str | None = None
     flash_attention: str | None = None
     gpu_layers: int | None = None
+    answer_seconds: int | None = None
     models: str | None = None
     policy_key: str | None = None
     audit: str | None = None
@@ -217,6 +218,10 @@ def _computing(flags: Flags, environ: Mapping[str, str]) -> Computing:
         flash_attention=flash or usual.flash_attention,
         gpu_layers=_number(flags.gpu_layers, environ, "GPU_LAYERS", 0, MAX_GPU_LAYERS)
         or 0,
+        answer_s=_number(
+            flags.answer_seconds, environ, "ANSWER_SECONDS", 1, MOST_ANSWER_S
+        )
+        or usual.answer_s,
     )
 
 

@@ -16,6 +16,7 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "local_too_long": "it exceeds the local model's context",
     "local_out_of_memory": "there is too little memory for the local model",
     "local_slow": "the local model is too slow just now",
+    "local_late": "the local model did not answer within its time limit",
     "local_crashed": "the local model's process ended while it answered",
     "local_hung": "the local model's process made no progress and was ended",
     "local_restarting": "the local model's process is being started again",
@@ -91,6 +92,12 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "model's files; this one names none",
     "unmet_no_write": "the policy requires an attested sandbox without write access "
     "for such data; this enclave's evidence shows none",
+    "unmet_isolation": "the policy requires a process of its own for each request with "
+    "such data; this enclave's evidence shows none",
+    "unmet_ephemerality": "the policy requires that memory is overwritten, or ends, "
+    "after each answer about such data; this enclave's evidence does not show it",
+    "unmet_custody": "the policy requires a machine of its custody list for such data; "
+    "this one is not on it, or the list has ended",
     "unmet_cpu_tee": "the policy requires another kind of hardware for such data",
     "unmet_evidence_age": "the enclave's evidence is older than the policy allows for "
     "such data",

@@ -96,6 +96,7 @@ class Reason(StrEnum):
     LOCAL_UNAVAILABLE = "local_unavailable"
     LOCAL_OUT_OF_MEMORY = "local_out_of_memory"
     LOCAL_SLOW = "local_slow"
+    LOCAL_LATE = "local_late"
     LOCAL_CRASHED = "local_crashed"
     LOCAL_HUNG = "local_hung"
     LOCAL_RESTARTING = "local_restarting"

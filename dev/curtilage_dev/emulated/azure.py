@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from curtilage.attest.azure import hcl as layout
 from curtilage.attest.azure.hcl import MAGIC, HardwareKind
+from curtilage.attest.claims import HOST_DATA
 from curtilage.attest.encoding.strict_json import encode_base64url
 from curtilage.attest.evidence import AzureEvidence, Tee
-from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.expectations import NO_HOST_DATA, TrustAnchor
 from curtilage.attest.sev_snp.report import REPORT_BYTES
 from curtilage_dev.emulated.changes import unchanged
 from curtilage_dev.emulated.snp_pki import EmulatedPlatform
@@ -172,7 +173,11 @@ class EmulatedAzure:
     def registers(self) -> dict[str, str]:
         """Return this VM's measurement."""
         pcrs = {f"pcr{index}": value.hex() for index, value in self.pcrs.items()}
-        return {"launch": self.measurement.hex(), **pcrs}
+        return {
+            "launch": self.measurement.hex(),
+            HOST_DATA: NO_HOST_DATA.hex(),
+            **pcrs,
+        }
 
     def runtime_data(self) -> bytes:
         """Return the JSON text that names the vTPM's key."""

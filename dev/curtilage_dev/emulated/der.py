@@ -13,7 +13,11 @@ def element(tag: int, content: bytes) -> bytes:
 
 
 def key_usage(
-    *, signs_certificates: bool, signs_data: bool, commits: bool = False
+    *,
+    signs_certificates: bool,
+    signs_data: bool,
+    commits: bool = False,
+    signs_lists: bool | None = None,
 ) -> x509.KeyUsage:
     """Return a key's usage: authorities sign lists as well, and no key encrypts."""
     return x509.KeyUsage(
@@ -23,7 +27,7 @@ def key_usage(
         data_encipherment=False,
         key_agreement=False,
         key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
+        crl_sign=signs_certificates if signs_lists is None else signs_lists,
         encipher_only=False,
         decipher_only=False,
     )

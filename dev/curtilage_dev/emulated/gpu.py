@@ -1,14 +1,14 @@
 """Emulated GPU reports, byte for byte in the layout of NVIDIA's.
 
 The same messages, measurement blocks, opaque fields and chain of five as an
-H100's, but under a root of our own whose organisation is "Emulated TEE - not
-NVIDIA". Every field can be changed before it is signed.
+H100's, or a GB100's, but under a root of our own whose organisation is "Emulated
+TEE - not NVIDIA". Every field can be changed before it is signed.
 """
 
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Self
 
@@ -19,7 +19,11 @@ from curtilage.attest.evidence import DeviceKind, GpuEvidence
 from curtilage.attest.expectations import AnchorKind, GpuExpectations, TrustAnchor
 from curtilage.attest.log.manifest import GpuRelease
 from curtilage.attest.nvidia import spdm
-from curtilage.attest.nvidia.dice import DICE_TCB_INFO
+from curtilage.attest.nvidia.dice import (
+    BLACKWELL_TCB_INFO,
+    DICE_TCB_INFO,
+    FWID_BYTES,
+)
 from curtilage.attest.nvidia.verify import (
     CHAIN_LENGTH,
     OPAQUE_DRIVER,
@@ -36,6 +40,7 @@ from curtilage_dev.emulated.p384_pki import (
     sign_certificate,
     sign_chain,
 )
+from curtilage_dev.emulated.p384_revocation import ChangeAnswer, sign_answers
 
 ORGANIZATION: Final = "Emulated TEE - not NVIDIA"
 PRODUCT: Final = "nvidia-gpu"
@@ -114,32 +119,33 @@ class EmulatedGpu:
     Attributes:
         root: the root certificate, DER.
         fwid: the firmware's identity, 48 bytes.
+        blackwell: its certificate names the firmware as Blackwell's do.
     """
 
     root: bytes
     fwid: bytes
+    blackwell: bool
     _root_fields: P384Fields = field(repr=False)
     _chain: tuple[P384Fields, ...] = field(repr=False)
 
     @classmethod
-    def make(cls, *, now: datetime, fwid: bytes = FWID) -> Self:
+    def make(
+        cls, *, now: datetime, fwid: bytes = FWID, blackwell: bool = False
+    ) -> Self:
         """Make a root and a GPU below it."""
         root = _fields("Device Identity CA", new_key(), now)
         return cls(
             root=sign_certificate(root, root),
             fwid=fwid,
+            blackwell=blackwell,
             _root_fields=root,
-            _chain=_new_chain(now, fwid),
+            _chain=_new_chain(now, fwid, blackwell=blackwell),
         )
 
     def sibling(self, *, now: datetime) -> "EmulatedGpu":
         """Make another GPU under the same root."""
-        return EmulatedGpu(
-            root=self.root,
-            fwid=self.fwid,
-            _root_fields=self._root_fields,
-            _chain=_new_chain(now, self.fwid),
-        )
+        chain = _new_chain(now, self.fwid, blackwell=self.blackwell)
+        return replace(self, _chain=chain)
 
     def anchor(self) -> TrustAnchor:
         """Return the root as a policy names it."""
@@ -160,6 +166,23 @@ class EmulatedGpu:
             ),
             responder_nonce=hashlib.sha256(nonce).digest(),
         )
+
+    def answers(
+        self,
+        chain: tuple[bytes, ...],
+        now: datetime,
+        *,
+        change: ChangeAnswer = unchanged,
+    ) -> tuple[bytes, ...]:
+        """Return what responders say of this GPU's certificates.
+
+        Args:
+            chain: DER, leaf first, as its evidence has them.
+            now: when they are asked.
+            change: edits each answer before it is signed.
+        """
+        authorities = (self._root_fields, *self._chain)
+        return sign_answers(authorities, chain[::-1], now, change=change)
 
     def evidence(self, nonce: bytes, *, change: ChangeGpu = unchanged) -> GpuEvidence:
         """Sign a report over a nonce; ``change`` edits it before."""
@@ -270,9 +293,17 @@ def encode_fwid(fwid: bytes, oid: bytes = _SHA384_OID) -> bytes:
     return element(0x30, oid + element(0x04, fwid))
 
 
-def _new_chain(now: datetime, fwid: bytes) -> tuple[P384Fields, ...]:
+def blackwell_tcb_info(fwid: bytes) -> tuple[str, bool, bytes]:
+    """Return a GB100's extension: its own identifier, and a layer of zeros."""
+    return (BLACKWELL_TCB_INFO, False, dice_tcb_info(fwid, bytes(FWID_BYTES)))
+
+
+def _new_chain(
+    now: datetime, fwid: bytes, *, blackwell: bool
+) -> tuple[P384Fields, ...]:
     authorities = tuple(_fields(name, new_key(), now) for name in _AUTHORITIES)
     issuer = authorities[-1].key.public_key()
+    hopper = (DICE_TCB_INFO, False, composite_device_id(issuer, fwid))
     leaf = P384Fields(
         common_name="Emulated GPU FMC LF",
         organization=ORGANIZATION,
@@ -282,7 +313,7 @@ def _new_chain(now: datetime, fwid: bytes) -> tuple[P384Fields, ...]:
         authority=None,
         signs_certificates=False,
         signs_data=True,
-        extensions=((DICE_TCB_INFO, False, composite_device_id(issuer, fwid)),),
+        extensions=(blackwell_tcb_info(fwid) if blackwell else hopper,),
     )
     chain = (*authorities, leaf)
     if len(chain) + 1 != CHAIN_LENGTH:

@@ -15,7 +15,13 @@ from typing import Final, Protocol
 from curtilage.attest.amd_tcb import Product
 from curtilage.attest.binding import device_nonce_v2, qualifying_data_v2
 from curtilage.attest.claims import Measurement
-from curtilage.attest.evidence import CpuEvidence, DeviceKind, GpuEvidence, Tee
+from curtilage.attest.evidence import (
+    CpuEvidence,
+    DeviceKind,
+    GpuEvidence,
+    NitroEvidence,
+    Tee,
+)
 from curtilage.attest.expectations import TrustAnchor
 from curtilage_dev.emulated import nitro
 from curtilage_dev.emulated.azure import EmulatedAzure, make_azure
@@ -202,6 +208,22 @@ class Gpus:
             device.evidence(device_nonce_v2(b0, kind, index))
             for index, device in enumerate(self.devices)
         )
+
+    def stapled(
+        self, evidence: tuple[GpuEvidence, ...], now: datetime
+    ) -> tuple[GpuEvidence, ...]:
+        """Staple answers about each GPU's certificates to its evidence."""
+        return tuple(
+            replace(each, ocsp=device.answers(each.chain, now))
+            for device, each in zip(self.devices, evidence, strict=True)
+        )
+
+
+def stapled(machine: Machine, evidence: CpuEvidence, now: datetime) -> CpuEvidence:
+    """Staple what a vendor publishes about revocation, where evidence has a place."""
+    if isinstance(machine, NitroMachine) and isinstance(evidence, NitroEvidence):
+        return replace(evidence, crls=machine.platform.lists(now))
+    return evidence
 
 
 def make_gpus(count: int, *, now: datetime) -> Gpus:

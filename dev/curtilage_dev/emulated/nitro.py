@@ -27,6 +27,7 @@ from curtilage_dev.emulated.p384_pki import (
     sign_certificate,
     sign_chain,
 )
+from curtilage_dev.emulated.p384_revocation import ChangeList, ListFields, sign_list
 
 ORGANIZATION: Final = "Emulated TEE - not AWS"
 PRODUCT: Final = "nitro"
@@ -146,6 +147,18 @@ class EmulatedNitro:
         """Sign a document; ``change`` edits it before."""
         fields = change(self.fields(report_data, now=now, measurement=measurement))
         return NitroEvidence(tee=Tee.EMULATED_NITRO, document=self.sign(fields))
+
+    def lists(
+        self, now: datetime, *, change: ChangeList = unchanged
+    ) -> tuple[bytes, ...]:
+        """Return the authorities' revocation lists, as AWS publishes them.
+
+        Those of the root and of the region; ``change`` edits each before it is signed.
+        """
+        issuers = (self._root_fields, self._chain(now)[0])
+        return tuple(
+            sign_list(change(ListFields.ordinary(each, now))) for each in issuers
+        )
 
     def sign(self, fields: NitroFields) -> bytes:
         """Encode and sign a document with its leaf's key."""

@@ -33,6 +33,7 @@ class P384Fields:
         path_length: basicConstraints' pathLenConstraint.
         signs_certificates: keyUsage's keyCertSign.
         signs_data: keyUsage's digitalSignature.
+        signs_lists: keyUsage's cRLSign; None: as ``signs_certificates``.
         extensions: further ones: OID, whether critical, content.
         issuer_name: the issuer's common name; None takes the issuer's own.
         algorithm: what the issuer signs with.
@@ -47,6 +48,7 @@ class P384Fields:
     path_length: int | None = None
     signs_certificates: bool = True
     signs_data: bool = False
+    signs_lists: bool | None = None
     extensions: tuple[tuple[str, bool, bytes], ...] = ()
     issuer_name: str | None = None
     algorithm: hashes.SHA256 | hashes.SHA384 | hashes.SHA512 = field(
@@ -61,10 +63,12 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 def sign_certificate(fields: P384Fields, issuer: P384Fields) -> bytes:
     """Sign one certificate with its issuer's key; returns DER."""
-    issued_by = _name(issuer.organization, fields.issuer_name or issuer.common_name)
+    issued_by = distinguished_name(
+        issuer.organization, fields.issuer_name or issuer.common_name
+    )
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_name(fields.organization, fields.common_name))
+        .subject_name(distinguished_name(fields.organization, fields.common_name))
         .issuer_name(issued_by)
         .public_key(fields.key.public_key())
         .serial_number(x509.random_serial_number())
@@ -74,6 +78,7 @@ def sign_certificate(fields: P384Fields, issuer: P384Fields) -> bytes:
             key_usage(
                 signs_certificates=fields.signs_certificates,
                 signs_data=fields.signs_data,
+                signs_lists=fields.signs_lists,
             ),
             critical=True,
         )
@@ -104,7 +109,8 @@ def raw_signature(key: ec.EllipticCurvePrivateKey, signed_part: bytes) -> bytes:
     return r.to_bytes(half, "big") + s.to_bytes(half, "big")
 
 
-def _name(organization: str, common_name: str) -> x509.Name:
+def distinguished_name(organization: str, common_name: str) -> x509.Name:
+    """Return a whole name."""
     return x509.Name(
         [
             x509.NameAttribute(NameOID.COUNTRY_NAME, "US"),

@@ -22,7 +22,12 @@ from curtilage.enclave_server.errors import (
     ConfigError,
     EnclaveError,
 )
-from curtilage.enclave_server.evidence.release import read_anchors, read_release
+from curtilage.enclave_server.evidence.release import (
+    read_anchors,
+    read_release,
+    require_sandbox,
+)
+from curtilage.enclave_server.http.frame_loop import frame_loop
 from curtilage.enclave_server.http.tls import server_context
 from curtilage.enclave_server.model import open_model
 from curtilage.enclave_server.process import (
@@ -105,13 +110,16 @@ def _command(options: argparse.Namespace) -> int:
         config = _read_config(path)
         if options.check:
             return _check(config)
+        make_loop, timer = frame_loop()
         around = Surroundings(
             out=out,
             notice=notice,
             open_model=partial(open_model, sized=notice),
             log=LogForm(options.log),
+            timer=timer,
         )
-        asyncio.run(serve_until_signalled(config, around))
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(serve_until_signalled(config, around))
     except ConfigError as error:
         for problem in error.problems:
             notice(f"{path}: {problem}")
@@ -172,7 +180,8 @@ def _read_config(path: Path) -> EnclaveConfig:
 def _check(config: EnclaveConfig) -> int:
     read_anchors(config.anchors)
     try:
-        read_release(config.release)
+        # Only at its start does a server enter a sandbox, so here it is in none.
+        require_sandbox(read_release(config.release).manifest, None)
     except BundleError as error:
         raise ConfigError(f"release: {error}") from None
     if config.tls is not None:

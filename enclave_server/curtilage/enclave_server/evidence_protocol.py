@@ -9,9 +9,10 @@ JSON, or nothing at all if there is no evidence.
     2   evidence of the devices; the 64 bytes are B0, from which the process
         derives each device's nonce
     3   CPU evidence that identifies the machine; the 64 bytes are ignored
+    4   evidence that identifies the devices; the same
 
-For 3 the signed data is fixed (``identity_data``) and is no binding, so a caller that
-may request only 3 cannot obtain evidence that passes for ours.
+For 3 and 4 the signed data is fixed (``identity_data``) and is no binding, so a caller
+that may request only these cannot obtain evidence that passes for ours.
 """
 
 import hashlib
@@ -30,6 +31,7 @@ from curtilage.attest.evidence_json import device_object, parse_device
 CPU_EVIDENCE: Final = 1
 DEVICE_EVIDENCE: Final = 2
 IDENTITY: Final = 3
+DEVICE_IDENTITY: Final = 4
 
 DATA_BYTES: Final = 64
 REQUEST_BYTES: Final = 1 + DATA_BYTES
@@ -38,6 +40,7 @@ MAX_ANSWER_BYTES: Final = {
     CPU_EVIDENCE: MAX_CPU_EVIDENCE_BYTES,
     DEVICE_EVIDENCE: MAX_BUNDLE_BYTES,
     IDENTITY: MAX_CPU_EVIDENCE_BYTES,
+    DEVICE_IDENTITY: MAX_BUNDLE_BYTES,
 }
 """By kind of request; a longer answer is refused unread."""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from curtilage.enclave_server.answer.challenger import Challenger
+from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.answer.run import AnswersChat
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.errors import OpeningError
@@ -64,6 +65,7 @@ class Surroundings:
         open_evidence: makes the evidence source.
         clock: aware UTC.
         log: the format of changes of state written to ``notice``.
+        timer: the clock of frames.
     """
 
     out: Callable[[str], None]
@@ -74,6 +76,7 @@ class Surroundings:
     )
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     log: LogForm = LogForm.TEXT
+    timer: Timer = LOOP_TIMER
 
 
 async def serve_until_signalled(
@@ -176,6 +179,7 @@ async def running(
                 ),
                 transport=held.verified.transport,
                 clock=surroundings.clock,
+                timer=surroundings.timer,
                 challenges=challenger,
                 failing=lambda: model.failing,
                 sweep=gc.collect,

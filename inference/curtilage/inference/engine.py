@@ -68,9 +68,9 @@ from curtilage.inference.templates import ChatTemplate
 TURN_TOKENS: Final = 256
 """What an answer counts for at most while it waits: it gives way after its turn."""
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
-MAX_KEPT: Final = 4
-"""How many answers that give way have their keys and values saved: each needs as much
-memory as it fills of the context, and one client holds at most four places."""
+KEPT_CONTEXTS: Final = 1
+"""How many contexts the saved keys and values of answers that give way may fill; what
+is not saved is read again. So much memory is planned for (``contexts_at_once``)."""
 PAUSE_S: Final = 0.35
 """How long the others may wait for a piece of a new prompt, in processor time."""
 RENEW_S: Final = 10.0
@@ -525,7 +525,7 @@ class LlamaCppEngine:
         if answer is None:
             return
         with self._changed:
-            saves = self._kept() < MAX_KEPT
+            saves = self._kept() + answer.size <= context.size * KEPT_CONTEXTS
             read = 0 if saves else answer.size
             cost = work_of(read, min(answer.remaining, TURN_TOKENS))
             if not self._planner.must_give_way(cost):
@@ -541,8 +541,9 @@ class LlamaCppEngine:
         self._leaving.append(_Leaving(sequence))
 
     def _kept(self) -> int:
-        answers = [job.answer for job in self._jobs.values()]
-        return sum(each is not None and each.saved is not None for each in answers)
+        """Return how many tokens the saved sequences hold."""
+        answers = [job.answer for job in self._jobs.values() if job.answer is not None]
+        return sum(each.saved.used for each in answers if each.saved is not None)
 
     def _admit(self) -> Admission | None:
         with self._changed:

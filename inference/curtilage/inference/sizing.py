@@ -62,9 +62,11 @@ def contexts_at_once(sequences: int) -> int:
     """Return how many contexts of one sequence may be in memory at the same time.
 
     With several, the whole context is replaced by another one while both exist, and one
-    sequence at a time is copied twice. Answers that give way to others are not counted.
+    sequence at a time is copied twice. What is saved of answers that give way to others
+    is at most one (``KEPT_CONTEXTS``), and is copied when they continue. Where there is
+    room for a single one and no copies, it is used even so.
     """
-    return 1 if sequences == 1 else 2 * sequences + 2
+    return 3 if sequences == 1 else 2 * sequences + 3
 
 
 def plan_contexts(
@@ -121,7 +123,9 @@ def plan_contexts(
             sequences=count,
         ),
         trained=shape.trained_context,
-        need_bytes=room.need(size, count),
+        need_bytes=(
+            room.need(size, count) if room.holds(size, count) else room.least_need(size)
+        ),
         memory_bytes=memory_bytes,
     )
 
@@ -136,10 +140,13 @@ class _Room:
     settings: EngineSettings
 
     def need(self, tokens: int, sequences: int) -> int:
+        return self._need(tokens, contexts_at_once(sequences))
+
+    def _need(self, tokens: int, contexts: int) -> int:
         return self.shape.memory_bytes(
             self.file_bytes,
             tokens,
-            contexts=contexts_at_once(sequences),
+            contexts=contexts,
             kv_type=self.settings.kv_type,
             flash_attention=self.settings.flash_attention,
         )
@@ -147,6 +154,14 @@ class _Room:
     def holds(self, tokens: int, sequences: int) -> bool:
         most = self.memory_bytes
         return most is None or self.need(tokens, sequences) <= most
+
+    def least_need(self, tokens: int) -> int:
+        """Return the memory for one context, and no copy of it."""
+        return self._need(tokens, 1)
+
+    def holds_one(self, tokens: int) -> bool:
+        most = self.memory_bytes
+        return most is None or self.least_need(tokens) <= most
 
 
 def _largest(room: _Room, sequences: int | None) -> int:
@@ -159,9 +174,13 @@ def _largest(room: _Room, sequences: int | None) -> int:
     size, least = most, min(LEAST, most)
     while not room.holds(size, wanted):
         if size <= least:
+            if wanted == 1 and room.holds_one(size):
+                break
             raise EngineMemoryError(
                 size,
-                need_bytes=room.need(size, wanted),
+                need_bytes=room.least_need(size)
+                if wanted == 1
+                else room.need(size, wanted),
                 memory_bytes=room.memory_bytes,
             )
         size = max(size // 2, least)
@@ -180,8 +199,8 @@ def _require(room: _Room, tokens: int) -> None:
             f"a context of {tokens} tokens is more than the {trained} that the local "
             "model was trained for"
         )
-    if memory_bytes is not None and not room.holds(tokens, 1):
+    if memory_bytes is not None and not room.holds_one(tokens):
         raise ContextSizeError(
-            f"a context of {tokens} tokens needs {room.need(tokens, 1) >> 20} MiB of "
-            f"memory with the local model, and {memory_bytes >> 20} MiB are available"
+            f"a context of {tokens} tokens needs {room.least_need(tokens) >> 20} MiB "
+            f"of memory with the local model; {memory_bytes >> 20} MiB are available"
         )

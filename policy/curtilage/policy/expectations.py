@@ -4,7 +4,7 @@ Field by field. A policy without ``attestation:`` does not check less: it permit
 enclave at all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from curtilage.attest.amd_tcb import Tcb
 from curtilage.attest.claims import Claim
@@ -15,15 +15,20 @@ from curtilage.attest.expectations import (
     FreshnessExpectations,
     GpuExpectations,
     LogExpectations,
+    NitroExpectations,
     PlatformExpectations,
+    Revocation,
     SnpExpectations,
     TdxExpectations,
     TrustAnchor,
 )
 from curtilage.attest.requirements import Requirement
+from curtilage.policy.breaks import known_breaks
 from curtilage.policy.decision.classes import is_uncertain
 from curtilage.policy.document.attestation import (
+    Attestation,
     Gpu,
+    Nitro,
     Platforms,
     Snp,
     Tdx,
@@ -69,11 +74,13 @@ def expectations_from(policy: Policy) -> Expectations:
         measurements={
             str(tee): accepted for tee, accepted in attestation.measurements.items()
         },
-        snp=_snp(attestation.snp),
-        tdx=_tdx(attestation.tdx),
+        snp=_snp(attestation.snp, least_levels(attestation)),
+        tdx=_tdx(attestation.tdx, least_evaluation(attestation)),
+        nitro=_nitro(attestation.nitro),
         gpu=_gpu(attestation.gpu),
         sandbox=frozenset(attestation.sandbox),
         platforms=_platforms(attestation.platforms),
+        custody=policy.custody,
         freshness=FreshnessExpectations(
             max_key_lifetime_s=freshness.max_key_lifetime_s,
             max_evidence_age_s=freshness.max_evidence_age_s,
@@ -152,30 +159,51 @@ def _nothing(digest: str) -> Expectations:
         log=LogExpectations(
             origin="", public_key=b"", witnesses={}, quorum=1, max_checkpoint_age_s=0
         ),
-        snp=_snp(None),
-        tdx=_tdx(None),
+        snp=_snp(None, {}),
+        tdx=_tdx(None, 0),
         freshness=FreshnessExpectations(max_key_lifetime_s=0, max_evidence_age_s=0),
         transport=frozenset(),
         digest=digest,
     )
 
 
-def _snp(snp: Snp | None) -> SnpExpectations:
+def least_levels(attestation: Attestation) -> dict[str, Tcb]:
+    """Return AMD's lowest patch levels by product, with those that fix known breaks."""
+    named: dict[str, Tcb] = {
+        minimum.product: Tcb(
+            # Only Turin has this level, and there the loader insists on it.
+            fmc=minimum.fmc or 0,
+            bl=minimum.bl,
+            tee=minimum.tee,
+            snp=minimum.snp,
+            ucode=minimum.ucode,
+        )
+        for minimum in (attestation.snp.min_tcb if attestation.snp else ())
+    }
+    # In development, machines are for trying: what they lack is only said.
+    if attestation.environment != "production":
+        return named
+    accepted = attestation.accepted_breaks
+    return {
+        product: known_breaks().raised(product, minimum, accepted)
+        for product, minimum in named.items()
+    }
+
+
+def least_evaluation(attestation: Attestation) -> int:
+    """Return the lowest number of Intel's evaluation, likewise."""
+    named = 0 if attestation.tdx is None else attestation.tdx.min_tcb_evaluation_number
+    if attestation.environment != "production":
+        return named
+    return known_breaks().raised_evaluation(named, attestation.accepted_breaks)
+
+
+def _snp(snp: Snp | None, levels: Mapping[str, Tcb]) -> SnpExpectations:
     # Without the section no report is accepted; the loader reports it to the author.
     if snp is None:
         return SnpExpectations(min_tcb={}, vmpl=frozenset(), host_data=frozenset())
     return SnpExpectations(
-        min_tcb={
-            minimum.product: Tcb(
-                # Only Turin has this level, and there the loader insists on it.
-                fmc=minimum.fmc or 0,
-                bl=minimum.bl,
-                tee=minimum.tee,
-                snp=minimum.snp,
-                ucode=minimum.ucode,
-            )
-            for minimum in snp.min_tcb
-        },
+        min_tcb=levels,
         min_version=snp.min_version,
         vmpl=frozenset(snp.vmpl),
         allow_vlek=snp.allow_vlek,
@@ -185,14 +213,19 @@ def _snp(snp: Snp | None) -> SnpExpectations:
     )
 
 
-def _tdx(tdx: Tdx | None) -> TdxExpectations:
+def _tdx(tdx: Tdx | None, evaluation: int) -> TdxExpectations:
     if tdx is None:
         return TdxExpectations(statuses=frozenset())
     return TdxExpectations(
         statuses=frozenset(tdx.statuses),
-        min_tcb_evaluation_number=tdx.min_tcb_evaluation_number,
+        min_tcb_evaluation_number=evaluation,
         rejected_advisories=frozenset(tdx.rejected_advisories),
     )
+
+
+def _nitro(nitro: Nitro | None) -> NitroExpectations:
+    # The section may be left out; then its defaults hold.
+    return NitroExpectations(revocation=Revocation((nitro or Nitro()).revocation))
 
 
 def _gpu(gpu: Gpu | None) -> GpuExpectations:
@@ -202,6 +235,7 @@ def _gpu(gpu: Gpu | None) -> GpuExpectations:
         drivers=frozenset(gpu.drivers),
         vbioses=frozenset(gpu.vbioses),
         golden=frozenset(gpu.golden),
+        revocation=Revocation(gpu.revocation),
     )
 
 

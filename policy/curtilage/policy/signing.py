@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -53,6 +53,9 @@ WARNED_BEFORE: Final = timedelta(days=14)
 """Time before a signature's expiry at which a person is warned."""
 NOTHING: Final = "nothing is sent to an enclave"
 UNSIGNED: Final = "the policy is not signed"
+
+PrivateKey: TypeAlias = Ed25519PrivateKey
+"""What signs policies and custody lists."""
 
 _LABEL: Final = FORMAT.encode() + b"\0"
 _KEY_ID_HEX: Final = 16

@@ -1,5 +1,3 @@
-# ruff: noqa: ANN401 - fields of every type are changed by name
-
 import contextlib
 import hashlib
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from curtilage.attest.amd_tcb import Tcb
 from curtilage.attest.azure.verify import AzureCheck, AzureRules, verify_azure
 from curtilage.attest.binding import qualifying_data_v2
-from curtilage.attest.claims import CpuClaims
+from curtilage.attest.claims import HOST_DATA, CpuClaims, Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import AzureEvidence, SnpEvidence, Tee
 from curtilage.attest.expectations import (
@@ -67,23 +65,25 @@ def _measurement(machine: EmulatedAzure, *names: str) -> dict[str, str]:
     return {name: machine.registers()[name] for name in names or ("launch", "pcr11")}
 
 
-def _rules(machine: EmulatedAzure, **changes: Any) -> AzureRules:
+def _rules(
+    machine: EmulatedAzure, measurements: tuple[Measurement, ...] | None = None
+) -> AzureRules:
     anchors = (machine.anchor(),)
+    accepted = (_measurement(machine),) if measurements is None else measurements
     snp = SnpRules(
         anchors=anchors,
         expectations=SnpExpectations(min_tcb={"Genoa": machine.platform.tcb}),
         clock_skew_s=60,
         release_min_tcb={},
-        measurements=(),
+        measurements=accepted,
     )
     tdx = TdxRules(
         anchors=anchors,
         expectations=TdxExpectations(),
         clock_skew_s=60,
-        measurements=(),
+        measurements=accepted,
     )
-    rules = AzureRules(snp=snp, tdx=tdx, measurements=(_measurement(machine),))
-    return replace(rules, **changes)
+    return AzureRules(snp=snp, tdx=tdx)
 
 
 def _refusal(
@@ -154,6 +154,25 @@ def test_hardware_is_held_against_every_rule(
     changed = Changes(report=lambda fields: replace(fields, **changes))
     bad = machine.evidence(QUALIFYING, now=now, changes=changed)
     assert _refusal(bad, _rules(machine), now) == (code, step)
+
+
+def test_a_measurement_decides_about_the_host_data_that_it_names(
+    machine: EmulatedAzure, now: datetime
+) -> None:
+    host_data = b"\1" * 32
+    changed = Changes(report=lambda fields: replace(fields, host_data=host_data))
+    evidence = machine.evidence(QUALIFYING, now=now, changes=changed)
+    named = {**_measurement(machine), HOST_DATA: host_data.hex()}
+    rules = _rules(machine, (named,))
+    claims = verify_azure(evidence, rules, now=now, log=StepLog())
+    assert claims.registers[HOST_DATA] == host_data.hex()
+    # Another image's host data are not this one's.
+    other = {**named, "pcr11": "22" * 32}
+    rules = _rules(machine, (_measurement(machine), other))
+    assert _refusal(evidence, rules, now) == (
+        RefusalCode.MEASUREMENT_NOT_ALLOWED,
+        QuoteCheck.MEASUREMENT,
+    )
 
 
 def test_hardware_under_another_root_is_refused(
@@ -501,11 +520,9 @@ def _td_rules(machine: EmulatedAzure, trust_domain: EmulatedTdx) -> AzureRules:
         "mrtd": trust_domain.mrtd.hex(),
         **_measurement(machine, "pcr11"),
     }
-    return replace(
-        rules,
-        tdx=replace(rules.tdx, anchors=(trust_domain.anchor(),)),
-        measurements=(measurement,),
-    )
+    anchors = (trust_domain.anchor(),)
+    tdx = replace(rules.tdx, anchors=anchors, measurements=(measurement,))
+    return replace(rules, tdx=tdx)
 
 
 def _verify_td(evidence: AzureEvidence, rules: AzureRules, now: datetime) -> CpuClaims:
@@ -572,6 +589,7 @@ def test_td_measurement_is_enforced(
     machine: EmulatedAzure, trust_domain: EmulatedTdx, now: datetime
 ) -> None:
     rules = _td_rules(machine, trust_domain)
-    rules = replace(rules, measurements=({"mrtd": trust_domain.mrtd.hex()},))
+    firmware = {"mrtd": trust_domain.mrtd.hex()}
+    rules = replace(rules, tdx=replace(rules.tdx, measurements=(firmware,)))
     code, _ = _refusal(_td_evidence(machine, trust_domain, now), rules, now)
     assert code is RefusalCode.MEASUREMENT_NOT_ALLOWED

@@ -16,6 +16,7 @@ from curtilage.attest.log.manifest import (
     encode_manifest,
     parse_manifest,
 )
+from curtilage.attest.sandbox import Ephemerality, Isolation
 from curtilage.wire.shaping import PADDED, UNPADDED, TransportParameters
 
 MANIFEST = ReleaseManifest(
@@ -66,7 +67,7 @@ def test_manifest_may_say_where_it_runs(residency: Residency) -> None:
 
 def test_manifest_that_does_not_is_spelt_as_before() -> None:
     tree = json.loads(encode_manifest(MANIFEST))
-    assert tree["v"] == 3
+    assert tree["v"] == 3, "a release may name a sandbox that nothing proves"
     assert not {"operator", "country", "region"} & tree.keys()
     # The same release in the other version would be a second leaf of it.
     tree |= {"v": 4, "operator": "", "country": "", "region": ""}
@@ -100,6 +101,64 @@ def test_where_it_runs_is_stated_whole() -> None:
         del tree[key]
         with pytest.raises(RefusedError, match="missing"):
             parse_manifest(canonical_json(tree))
+
+
+PROVEN = replace(
+    MANIFEST, isolation=Isolation.PROCESS, ephemerality=Ephemerality.PROCESS
+)
+
+
+@pytest.mark.parametrize("residency", [Residency(), STATED.residency])
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("ephemerality", Ephemerality)
+def test_manifest_may_say_how_requests_are_kept_apart(
+    residency: Residency, isolation: Isolation, ephemerality: Ephemerality
+) -> None:
+    manifest = replace(
+        PROVEN, residency=residency, isolation=isolation, ephemerality=ephemerality
+    )
+    data = encode_manifest(manifest)
+    assert parse_manifest(data) == manifest
+    assert json.loads(data)["v"] == 5
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"v": 3},
+        {"v": 4},
+        {"v": 6},
+        {"isolation": ""},
+        {"isolation": "Process"},
+        {"ephemerality": ""},
+        {"ephemerality": "forgotten"},
+        {"isolation": None},
+        {"sandbox": ""},
+        {"memory": "locked"},
+    ],
+)
+def test_how_requests_are_kept_apart_is_refused(edit: dict[str, object]) -> None:
+    tree = json.loads(encode_manifest(PROVEN)) | edit
+    with pytest.raises(RefusedError):
+        parse_manifest(canonical_json(tree))
+
+
+@pytest.mark.parametrize(
+    "key", ["isolation", "ephemerality", "operator", "country", "region"]
+)
+def test_how_requests_are_kept_apart_is_stated_whole(key: str) -> None:
+    tree = json.loads(encode_manifest(PROVEN))
+    del tree[key]
+    with pytest.raises(RefusedError, match="missing"):
+        parse_manifest(canonical_json(tree))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"isolation": None}, {"ephemerality": None}, {"sandbox": ""}]
+)
+def test_half_a_statement_is_no_manifest(changes: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError):
+        parse_manifest(encode_manifest(replace(PROVEN, **changes)))
 
 
 def test_manifest_cannot_be_changed() -> None:
@@ -194,7 +253,7 @@ def test_manifest_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("version of the format", "manifest.v is neither 3 nor 4"),
+        ("version of the format", "manifest.v is not 3 to 5"),
         ("transport key unknown", "manifest.transport: 1 unknown key(s)"),
         ("transport key missing", "manifest.transport: missing buckets"),
         ("frame too small", "manifest.transport: a number out of its range"),

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from curtilage.attest.claims import Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import NitroEvidence, Tee
+from curtilage.attest.expectations import Revocation
+from curtilage.attest.nitro.document import certificates_of
 from curtilage.attest.nitro.verify import (
     MAX_DOCUMENT_AGE_S,
     NitroCheck,
@@ -23,6 +25,7 @@ from curtilage.attest.nitro.verify import (
     verify_nitro,
 )
 from curtilage.attest.steps import StepLog
+from curtilage.attest.x509.p384_chain import parse_chain
 from curtilage_dev.emulated.changes import unchanged
 from curtilage_dev.emulated.nitro import (
     ChangeNitro,
@@ -31,6 +34,7 @@ from curtilage_dev.emulated.nitro import (
     registers_of,
 )
 from curtilage_dev.emulated.p384_pki import P384Fields, new_key
+from curtilage_dev.emulated.p384_revocation import LIST_LIFE, ListFields
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 IMAGE = b"\x17" * 48
@@ -73,6 +77,67 @@ def _refused(
     with pytest.raises(RefusedError) as caught:
         verify_nitro(evidence, rules, now=now, log=log)
     return log.refusal(caught.value.code, caught.value.detail)
+
+
+def test_revocation_lists_are_demanded_by_the_policy_alone() -> None:
+    required = replace(RULES, revocation=Revocation.REQUIRED)
+    error = _refused(GENUINE, required)
+    assert (error.code, error.step) == (
+        RefusalCode.CRL_MISSING,
+        NitroCheck.REVOCATION,
+    )
+    _verify(GENUINE)
+
+
+def _listed(crls: tuple[bytes, ...], rule: Revocation) -> tuple[Any, StepLog]:
+    log = StepLog()
+    evidence = NitroEvidence(tee=Tee.EMULATED_NITRO, document=GENUINE, crls=crls)
+    rules = replace(RULES, revocation=rule)
+    return verify_nitro(evidence, rules, now=NOW, log=log), log
+
+
+def _unlisted(crls: tuple[bytes, ...], rule: Revocation) -> RefusalCode:
+    with pytest.raises(RefusedError) as caught:
+        _listed(crls, rule)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("rule", Revocation)
+def test_lists_that_hold_are_accepted_and_end(rule: Revocation) -> None:
+    claims, log = _listed(PLATFORM.lists(NOW), rule)
+    assert claims.expires_at < NOW + LIST_LIFE
+    said = {step.name: step.detail for step in log.steps}[NitroCheck.REVOCATION]
+    assert said.startswith("2 not revoked")
+
+    def soon(fields: ListFields) -> ListFields:
+        return replace(fields, next_update=NOW + timedelta(minutes=1))
+
+    claims, _ = _listed(PLATFORM.lists(NOW, change=soon), rule)
+    assert claims.expires_at == NOW + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("rule", Revocation)
+def test_what_is_stapled_is_never_ignored(rule: Revocation) -> None:
+    chain = parse_chain(certificates_of(GENUINE))
+    for place, each in enumerate(PLATFORM.lists(NOW)):
+        serial = chain[place + 1].serial
+
+        def revoke(fields: ListFields, serial: int = serial) -> ListFields:
+            return replace(fields, revoked=(serial,))
+
+        lists = list(PLATFORM.lists(NOW))
+        lists[place] = PLATFORM.lists(NOW, change=revoke)[place]
+        assert lists[place] != each
+        assert _unlisted(tuple(lists), rule) is RefusalCode.REVOKED
+    assert _unlisted((b"list",), rule) is RefusalCode.CRL_INVALID
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_each_list_is_demanded(place: int) -> None:
+    lists = list(PLATFORM.lists(NOW))
+    del lists[place]
+    missing = _unlisted(tuple(lists), Revocation.REQUIRED)
+    assert missing is RefusalCode.CRL_MISSING
 
 
 def _set(**changes: Any) -> ChangeNitro:

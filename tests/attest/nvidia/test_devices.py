@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from curtilage.attest.binding import base_hash_v2, device_nonce_v2
-from curtilage.attest.bundle_checks import binding_inputs
+from curtilage.attest.binding import device_nonce_v2
+from curtilage.attest.bundle_checks import base_of
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
     DeviceKind,
@@ -22,6 +22,8 @@ from curtilage.attest.expectations import (
     AnchorKind,
     Environment,
     Expectations,
+    NitroExpectations,
+    Revocation,
     TrustAnchor,
 )
 from curtilage.attest.verify import VerifiedKey, verify
@@ -32,7 +34,8 @@ from curtilage_dev.deployment import (
     make_any_deployment,
 )
 from curtilage_dev.emulated.gpu import EmulatedGpu
-from curtilage_dev.emulated.machines import make_gpus, make_machine
+from curtilage_dev.emulated.machines import make_gpus, make_machine, stapled
+from curtilage_dev.emulated.p384_revocation import ANSWER_LIFE, BACKDATE
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 
@@ -65,7 +68,7 @@ def _refused(
 
 
 def _b0(bundle: EvidenceBundle) -> bytes:
-    return base_hash_v2(binding_inputs(bundle))
+    return base_of(bundle)
 
 
 def test_cpu_and_gpus_are_accepted_together() -> None:
@@ -181,6 +184,53 @@ def test_a_gpu_beyond_those_asked_for_is_verified_all_the_same() -> None:
 def test_an_emulated_gpu_that_is_not_required_is_refused() -> None:
     rules = replace(node().expectations(), required_devices={})
     assert _refused(genuine(), rules).code is RefusalCode.EMULATED_REFUSED
+
+
+# --- revocation ---------------------------------------------------------------
+
+
+@cache
+def with_revocation() -> EvidenceBundle:
+    bundle, gpus = genuine(), node().gpus
+    assert gpus is not None
+    return replace(
+        bundle,
+        cpu=stapled(node().machine, bundle.cpu, NOW),
+        devices=gpus.stapled(bundle.devices, NOW),
+    )
+
+
+def demanding() -> Expectations:
+    own = node().expectations()
+    return replace(
+        own,
+        nitro=NitroExpectations(revocation=Revocation.REQUIRED),
+        gpu=replace(own.gpu, revocation=Revocation.REQUIRED),
+    )
+
+
+def test_revocation_that_is_demanded_comes_with_cpu_and_gpus() -> None:
+    key = _verify(with_revocation(), demanding())
+    assert {device.expires_at for device in key.devices} == {
+        NOW - BACKDATE + ANSWER_LIFE
+    }
+    assert _refused(genuine(), demanding()).code is RefusalCode.CRL_MISSING
+    # Stapled later to evidence that stays: it is not bound.
+    assert _verify(with_revocation()).b0 == _verify(genuine()).b0
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_each_gpus_answers_are_demanded(index: int) -> None:
+    devices = list(with_revocation().devices)
+    devices[index] = replace(devices[index], ocsp=())
+    bundle = replace(with_revocation(), devices=tuple(devices))
+    assert _refused(bundle, demanding()).code is RefusalCode.CRL_MISSING
+    # Another GPU's are about other certificates.
+    other = with_revocation().devices[1 - index].ocsp
+    devices[index] = replace(devices[index], ocsp=other)
+    bundle = replace(with_revocation(), devices=tuple(devices))
+    assert _refused(bundle, demanding()).code is RefusalCode.CRL_MISSING
+    assert _refused(bundle).code is RefusalCode.CRL_INVALID
 
 
 # --- red team 5: labels that lie ----------------------------------------------

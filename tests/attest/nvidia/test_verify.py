@@ -13,14 +13,19 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509 import ocsp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.claims import DeviceClaims
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DeviceKind, GpuEvidence
-from curtilage.attest.expectations import GpuExpectations
-from curtilage.attest.nvidia.dice import DICE_TCB_INFO, firmware_ids
+from curtilage.attest.expectations import GpuExpectations, Revocation
+from curtilage.attest.nvidia.dice import (
+    BLACKWELL_TCB_INFO,
+    DICE_TCB_INFO,
+    firmware_id,
+)
 from curtilage.attest.nvidia.verify import (
     OPAQUE_DRIVER,
     OPAQUE_FWID,
@@ -45,6 +50,12 @@ from curtilage_dev.emulated.gpu import (
     ordinary_expectations,
 )
 from curtilage_dev.emulated.p384_pki import new_key
+from curtilage_dev.emulated.p384_revocation import (
+    ANSWER_LIFE,
+    BACKDATE,
+    AnswerFields,
+    ChangeAnswer,
+)
 
 NOW = datetime(2027, 6, 1, 12, tzinfo=UTC)
 NONCE = b"\x41" * 32
@@ -72,6 +83,54 @@ def _refused(
     with pytest.raises(RefusedError) as caught:
         verify_gpu(evidence, rules, index=0, now=now, log=log)
     return log.refusal(caught.value.code, caught.value.detail)
+
+
+def test_answers_about_revocation_are_demanded_by_the_policy_alone() -> None:
+    asked = replace(RULES.expectations, revocation=Revocation.REQUIRED)
+    error = _refused(GENUINE, replace(RULES, expectations=asked))
+    assert (error.code, error.step) == (RefusalCode.CRL_MISSING, GpuCheck.REVOCATION)
+    _verify(GENUINE)
+
+
+def _stapled(change: ChangeAnswer = unchanged) -> GpuEvidence:
+    return replace(GENUINE, ocsp=GPU.answers(GENUINE.chain, NOW, change=change))
+
+
+@pytest.mark.parametrize("rule", Revocation)
+def test_answers_that_hold_are_accepted_and_end(rule: Revocation) -> None:
+    asked = replace(RULES.expectations, revocation=rule)
+    claims, log = _verify(_stapled(), replace(RULES, expectations=asked))
+    assert claims.expires_at == NOW - BACKDATE + ANSWER_LIFE
+    said = {step.name: step.detail for step in log.steps}[GpuCheck.REVOCATION]
+    assert said.startswith("3 not revoked")
+
+
+@pytest.mark.parametrize("rule", Revocation)
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_what_is_stapled_is_never_ignored(rule: Revocation, place: int) -> None:
+    asked = replace(RULES.expectations, revocation=rule)
+    rules = replace(RULES, expectations=asked)
+    revoked = GENUINE.chain[::-1][place]
+
+    def revoke(fields: AnswerFields) -> AnswerFields:
+        if fields.certificate != revoked:
+            return fields
+        return replace(fields, status=ocsp.OCSPCertStatus.REVOKED)
+
+    error = _refused(_stapled(revoke), rules)
+    assert (error.code, error.step) == (RefusalCode.REVOKED, GpuCheck.REVOCATION)
+    error = _refused(replace(GENUINE, ocsp=(b"answer",)), rules)
+    assert (error.code, error.step) == (RefusalCode.CRL_INVALID, GpuCheck.REVOCATION)
+
+
+def test_each_answer_is_demanded() -> None:
+    asked = replace(RULES.expectations, revocation=Revocation.REQUIRED)
+    rules = replace(RULES, expectations=asked)
+    for place in range(3):
+        answers = list(_stapled().ocsp)
+        del answers[place]
+        error = _refused(replace(GENUINE, ocsp=tuple(answers)), rules)
+        assert error.code is RefusalCode.CRL_MISSING
 
 
 def _evidence(change: ChangeGpu = unchanged) -> GpuEvidence:
@@ -131,6 +190,15 @@ def test_the_newer_form_of_the_firmware_identity_is_read() -> None:
     extensions = ((DICE_TCB_INFO, False, dice_tcb_info(FWID)),)
     claims, _ = _verify(_evidence(_certificate(3, extensions=extensions)))
     assert claims.details["fwid"] == FWID.hex()
+
+
+def test_blackwells_firmware_identity_is_read() -> None:
+    gpu = EmulatedGpu.make(now=NOW, blackwell=True)
+    rules = replace(RULES, anchors=(gpu.anchor(),))
+    claims, log = _verify(gpu.evidence(NONCE), rules)
+    assert claims.details["fwid"] == FWID.hex()
+    said = {step.name: step.detail for step in log.steps}[GpuCheck.FIRMWARE]
+    assert said == f"report's and key's: {FWID.hex()[:16]}…"
 
 
 # --- 1: layout, and verdicts that are no reports ------------------------------
@@ -349,6 +417,10 @@ def _extension(content: bytes) -> ChangeGpu:
     return _certificate(3, extensions=((DICE_TCB_INFO, False, content),))
 
 
+def _both(first: ChangeGpu, second: ChangeGpu) -> ChangeGpu:
+    return lambda fields: second(first(fields))
+
+
 def _issuer_info() -> bytes:
     return _issuer().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
@@ -357,7 +429,8 @@ def _issuer() -> ec.EllipticCurvePublicKey:
     return GPU.fields(NONCE).chain[2].key.public_key()
 
 
-OTHER = bytes(48)
+OTHER = b"\1" * 48
+ZEROS = bytes(48)
 FIRMWARE: dict[str, tuple[ChangeGpu, RefusalCode]] = {
     "reported another": (
         _opaque(OPAQUE_FWID, OTHER),
@@ -390,6 +463,39 @@ FIRMWARE: dict[str, tuple[ChangeGpu, RefusalCode]] = {
     "two": (
         _extension(dice_tcb_info(FWID, OTHER)),
         RefusalCode.ENDORSEMENT_MISMATCH,
+    ),
+    "two and zeros": (
+        _extension(dice_tcb_info(FWID, ZEROS, OTHER)),
+        RefusalCode.ENDORSEMENT_MISMATCH,
+    ),
+    "another and zeros": (
+        _extension(dice_tcb_info(OTHER, ZEROS)),
+        RefusalCode.ENDORSEMENT_MISMATCH,
+    ),
+    "zeros alone": (
+        _both(_opaque(OPAQUE_FWID, ZEROS), _extension(dice_tcb_info(ZEROS))),
+        RefusalCode.ENDORSEMENT_MISMATCH,
+    ),
+    "zeros, in the older form": (
+        _both(
+            _opaque(OPAQUE_FWID, ZEROS),
+            _extension(composite_device_id(_issuer(), ZEROS)),
+        ),
+        RefusalCode.ENDORSEMENT_MISMATCH,
+    ),
+    "zeros reported": (
+        _both(_opaque(OPAQUE_FWID, ZEROS), _extension(dice_tcb_info(FWID, ZEROS))),
+        RefusalCode.ENDORSEMENT_MISMATCH,
+    ),
+    "both identifiers": (
+        _certificate(
+            3,
+            extensions=(
+                (DICE_TCB_INFO, False, dice_tcb_info(FWID)),
+                (BLACKWELL_TCB_INFO, False, dice_tcb_info(FWID)),
+            ),
+        ),
+        RefusalCode.MALFORMED,
     ),
     "none listed": (_extension(dice_tcb_info()), RefusalCode.ENDORSEMENT_MISMATCH),
     "no list": (
@@ -491,10 +597,6 @@ def test_an_older_report_names_no_firmware_and_its_key_still_must() -> None:
         assert error.code is RefusalCode.ENDORSEMENT_MISMATCH
 
 
-def _both(first: ChangeGpu, second: ChangeGpu) -> ChangeGpu:
-    return lambda fields: second(first(fields))
-
-
 @pytest.mark.parametrize("name", FIRMWARE)
 def test_a_wrong_firmware_identity_is_refused(name: str) -> None:
     change, code = FIRMWARE[name]
@@ -517,7 +619,7 @@ def test_a_wrong_firmware_identity_is_refused(name: str) -> None:
 )
 def test_lengths_have_one_form(content: str) -> None:
     with pytest.raises(RefusedError) as caught:
-        firmware_ids({DICE_TCB_INFO: bytes.fromhex(content)}, _issuer_info())
+        firmware_id({DICE_TCB_INFO: bytes.fromhex(content)}, _issuer_info())
     assert caught.value.code is RefusalCode.MALFORMED
 
 
@@ -549,17 +651,16 @@ LONG = composite_device_id(_issuer(), FWID)[3:]
 def test_what_would_say_the_same_is_refused(extension: bytes) -> None:
     same = (dice_tcb_info(FWID), composite_device_id(_issuer(), FWID))
     for true in same:
-        assert firmware_ids({DICE_TCB_INFO: true}, _issuer_info()) == (FWID,)
+        assert firmware_id({DICE_TCB_INFO: true}, _issuer_info()) == FWID
     with pytest.raises(RefusedError) as caught:
-        firmware_ids({DICE_TCB_INFO: extension}, _issuer_info())
+        firmware_id({DICE_TCB_INFO: extension}, _issuer_info())
     assert caught.value.code is RefusalCode.MALFORMED
 
 
 @given(st.binary(max_size=300))
 def test_any_extension_gives_a_value_or_a_refusal(content: bytes) -> None:
     with suppress(RefusedError):
-        for fwid in firmware_ids({DICE_TCB_INFO: content}, _issuer_info()):
-            assert len(fwid) == 48
+        assert len(firmware_id({DICE_TCB_INFO: content}, _issuer_info())) == 48
 
 
 # --- 7 and 8: versions and measurements ---------------------------------------
@@ -638,7 +739,8 @@ def test_another_measurement_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["drivers", "vbioses", "golden"])
 def test_an_empty_list_refuses(name: str) -> None:
-    expectations = replace(RULES.expectations, **{name: frozenset()})
+    none: dict[str, Any] = {name: frozenset()}
+    expectations = replace(RULES.expectations, **none)
     error = _refused(GENUINE, replace(RULES, expectations=expectations))
     assert error.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
     assert error.detail.endswith("; accepted: none")
@@ -647,7 +749,8 @@ def test_an_empty_list_refuses(name: str) -> None:
 @pytest.mark.parametrize("name", ["drivers", "vbioses", "golden"])
 def test_what_is_refused_is_shown_next_to_what_is_accepted(name: str) -> None:
     (value,) = getattr(RULES.expectations, name)
-    expectations = replace(RULES.expectations, **{name: frozenset({"b", "a"})})
+    others: dict[str, Any] = {name: frozenset({"b", "a"})}
+    expectations = replace(RULES.expectations, **others)
     error = _refused(GENUINE, replace(RULES, expectations=expectations))
     what = {"drivers": "driver", "vbioses": "VBIOS", "golden": "golden"}[name]
     assert error.detail.startswith(f"{what} {value.lower()} ")

@@ -96,7 +96,10 @@ def test_claims_say_what_the_report_says(
     )
     claims = _verify(evidence, _rules(platform), now)
     assert claims.tee is Tee.EMULATED_SEV_SNP
-    assert dict(claims.registers) == {"launch": MEASUREMENT.hex()}
+    assert dict(claims.registers) == {
+        "launch": MEASUREMENT.hex(),
+        "hostdata": "00" * 32,
+    }
     assert claims.bound == REPORT_DATA
     assert claims.platform == platform.chip_id.hex()
     expected: dict[str, object] = {
@@ -114,7 +117,6 @@ def test_claims_say_what_the_report_says(
         "author_key_digest": "a0" * 48,
         "reported_tcb": "fmc 0, bl 10, tee 0, snp 23, ucode 84",
         "current_tcb": "fmc 0, bl 10, tee 0, snp 23, ucode 99",
-        "host_data": "00" * 32,
     }
     assert {name: claims.details[name] for name in expected} == expected
     assert "provider" not in claims.details
@@ -184,6 +186,24 @@ def test_version_5_reports_mitigations(
     claims = _verify(evidence, _rules(platform), now)
     assert claims.details["launch_mitigations"] == "0x0000000000000005"
     assert claims.details["current_mitigations"] == "0x8000000000000000"
+
+
+def test_turins_version_5_with_the_host_data_of_its_measurement(
+    turin: EmulatedPlatform, now: datetime
+) -> None:
+    host_data, mitigations = b"\xb3" * 32, (0x3F, 0x3F)
+    evidence = _evidence(
+        turin, now, version=5, mitigations=mitigations, host_data=host_data
+    )
+    measurement = {"launch": MEASUREMENT.hex(), "hostdata": host_data.hex()}
+    rules = replace(_rules(turin, min_version=5), measurements=(measurement,))
+    claims = _verify(evidence, rules, now)
+    assert claims.registers == measurement
+    assert (claims.details["product"], claims.details["version"]) == ("Turin", 5)
+    assert _refusal(evidence, _rules(turin), now) == (
+        RefusalCode.MEASUREMENT_NOT_ALLOWED,
+        Check.HOST_DATA,
+    )
 
 
 @pytest.mark.parametrize("version", [0, 1, 6, 2**32 - 1])

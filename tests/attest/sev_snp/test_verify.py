@@ -15,14 +15,20 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import Measurement
 from curtilage.attest.errors import RefusalCode, RefusedError
-from curtilage.attest.evidence import EvidenceBundle, SnpEvidence
+from curtilage.attest.evidence import EvidenceBundle, SnpEvidence, Tee
 from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.expectations import AnchorKind, Expectations, TrustAnchor
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.sev_snp.certificates import parse_certificate
 from curtilage.attest.sev_snp.report import SIGNED_BYTES, SigningKey
+from curtilage.attest.steps import Check
 from curtilage.attest.verify import verify
-from curtilage_dev.deployment import ChangeReport, Deployment, make_deployment
+from curtilage_dev.deployment import (
+    MEASUREMENT,
+    ChangeReport,
+    Deployment,
+    make_deployment,
+)
 from curtilage_dev.emulated import snp_pki
 from curtilage_dev.emulated.snp_pki import CertificateFields, EmulatedPlatform, RootKeys
 from curtilage_dev.emulated.snp_reports import (
@@ -266,6 +272,80 @@ def test_host_data_is_shown_next_to_what_is_accepted(
     error = refused(deployment.bundle(change))
     assert error.detail.startswith(f"host data 01{'00' * 31} ")
     assert error.detail.endswith(f": {'00' * 32}")
+
+
+HOST_DATA = b"\1" + bytes(31)
+
+
+def _released(
+    deployment: Deployment, now: datetime, *measurements: dict[str, str]
+) -> Deployment:
+    """A deployment whose release lists these measurements."""
+    listed = {Tee.EMULATED_SEV_SNP.value: measurements}
+    manifest = replace(parse_manifest(deployment.manifest), measurements=listed)
+    return make_deployment(deployment.platform, now=now, manifest=manifest)
+
+
+@pytest.mark.parametrize(
+    ("named", "data", "step"),
+    [
+        (HOST_DATA, HOST_DATA, None),
+        (bytes(32), bytes(32), None),
+        # The policy's own values are for measurements that name none.
+        (HOST_DATA, bytes(32), Check.MEASUREMENT),
+        (HOST_DATA, b"\2" * 32, Check.HOST_DATA),
+    ],
+    ids=["named", "zeros named", "the policy's", "another"],
+)
+def test_a_measurement_decides_about_the_host_data_that_it_names(
+    deployment: Deployment, now: datetime, named: bytes, data: bytes, step: str | None
+) -> None:
+    launch = MEASUREMENT.hex()
+    released = _released(deployment, now, {"launch": launch, "hostdata": named.hex()})
+    bundle = encode_bundle(released.bundle(_set(host_data=data)))
+    if step is None:
+        key = verify(bundle, released.expectations(), now=now)
+        assert key.claims.registers["hostdata"] == data.hex()
+        return
+    with pytest.raises(RefusedError) as caught:
+        verify(bundle, released.expectations(), now=now)
+    assert caught.value.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
+    assert caught.value.step == step
+
+
+def test_host_data_of_another_measurement_is_refused(
+    deployment: Deployment, now: datetime
+) -> None:
+    launch, other = MEASUREMENT.hex(), "22" * 48
+    released = _released(
+        deployment,
+        now,
+        {"launch": launch},
+        {"launch": other, "hostdata": HOST_DATA.hex()},
+    )
+    expectations = released.expectations()
+    assert verify(encode_bundle(released.bundle()), expectations, now=now).emulated
+    bundle = encode_bundle(released.bundle(_set(host_data=HOST_DATA)))
+    with pytest.raises(RefusedError) as caught:
+        verify(bundle, expectations, now=now)
+    assert caught.value.step == Check.MEASUREMENT
+
+
+def test_pinned_host_data_must_hold_as_well(
+    deployment: Deployment, expectations: Expectations, now: datetime
+) -> None:
+    values = frozenset({bytes(32), HOST_DATA})
+    pinned = {"launch": MEASUREMENT.hex(), "hostdata": HOST_DATA.hex()}
+    rules = replace(
+        expectations,
+        snp=replace(expectations.snp, host_data=values),
+        measurements={Tee.EMULATED_SEV_SNP.value: (pinned,)},
+    )
+    bundle = encode_bundle(deployment.bundle(_set(host_data=HOST_DATA)))
+    assert verify(bundle, rules, now=now).emulated
+    with pytest.raises(RefusedError) as caught:
+        verify(encode_bundle(deployment.bundle()), rules, now=now)
+    assert caught.value.step == Check.PINNED_MEASUREMENT
 
 
 def test_masked_chip_is_accepted_when_allowed(
@@ -760,9 +840,13 @@ def test_stale_list_is_refused(
     expectations: Expectations,
     now: datetime,
 ) -> None:
-    ended = _crl(deployment, now, next_update=now - timedelta(seconds=1))
+    # At its very second: a key that is usable until then cannot be had.
+    ended = _crl(deployment, now, next_update=now)
     assert refused(_with_crl(bundle, ended)).code is RefusalCode.CRL_EXPIRED
-    rules = replace(expectations, snp=replace(expectations.snp, max_crl_age_s=86399))
+    last = _crl(deployment, now, next_update=now + timedelta(seconds=1))
+    key = verify(encode_bundle(_with_crl(bundle, last)), expectations, now=now)
+    key.usable_at(now)
+    rules = replace(expectations, snp=replace(expectations.snp, max_crl_age_s=86400))
     old = _with_crl(bundle, _crl(deployment, now))
     assert refused(old, rules).code is RefusalCode.CRL_EXPIRED
 

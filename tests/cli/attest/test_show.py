@@ -15,10 +15,11 @@ from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import VerifiedKey, verify
 from curtilage.cli.attest import verdict_json as verdicts
 from curtilage.cli.attest.refusals import MEANINGS
-from curtilage.cli.attest.tree import WIDTH, tree_text, verdict_text
+from curtilage.cli.attest.tree import WIDTH, left_text, tree_text, verdict_text
 from curtilage.cli.attest.words import meaning_text
 from curtilage.cli.main import main
 from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.policy.breaks import known_breaks
 from curtilage.relay.forward import node_list
 from curtilage_dev.deployment import MEASUREMENT, make_any_deployment
 from curtilage_dev.emulated.machines import make_gpus, make_machine
@@ -48,7 +49,7 @@ def keys() -> dict[str, VerifiedKey]:
 
 @pytest.mark.parametrize("kind", ["emulated-sev-snp", *KINDS])
 def test_every_line_fits_a_terminal(keys: dict[str, VerifiedKey], kind: str) -> None:
-    text = verdict_text(keys[kind])
+    text = verdict_text(keys[kind], known_breaks().rows)
     assert max(len(line) for line in text.splitlines()) <= WIDTH
     assert text.isprintable() or "\n" in text
 
@@ -58,7 +59,7 @@ def test_every_link_is_in_the_tree_once(
     keys: dict[str, VerifiedKey], kind: str
 ) -> None:
     key = keys[kind]
-    text = verdict_text(key)
+    text = verdict_text(key, ())
     for link in key.links:
         assert link.subject in text
         if link.not_after is not None:
@@ -71,12 +72,34 @@ def test_the_verdict_of_the_audit_trail_is_named(
     keys: dict[str, VerifiedKey],
 ) -> None:
     key = keys["emulated-sev-snp"]
-    text = verdict_text(key)
+    text = verdict_text(key, ())
     assert key.verdict_id in text
     assert key.expectations_digest in text
     assert "TRUSTED until 2026-11-21 23:00 UTC" in text
-    assert "signs receipts" in text
-    assert "signs no receipts" in verdict_text(keys["emulated-tdx"])
+    # Wherever lines are broken.
+    assert "signs receipts" in " ".join(text.split())
+    other = verdict_text(keys["emulated-tdx"], ())
+    assert "signs no receipts" in " ".join(other.split())
+    assert text.endswith("- everything: this evidence comes without hardware")
+
+
+class Genuine:
+    """A key of hardware, of which only what is asked here is there."""
+
+    emulated = False
+
+
+def test_what_is_not_ruled_out_comes_last() -> None:
+    """Each break that is left, by name and with its source; else that there is none."""
+    key = cast("VerifiedKey", Genuine())
+    rows = known_breaks().rows
+    text = left_text(key, rows)
+    assert max(len(line) for line in text.splitlines()) <= WIDTH
+    for row in rows:
+        assert f"- {row.name} ({row.published}," in text
+        assert row.source in text
+    assert known_breaks().as_of in text.splitlines()[0]
+    assert left_text(key, ()).endswith("- of the attacks in that list, none")
 
 
 def link(subject: str, issuer: str, *, ends: datetime | None = None) -> Link:
@@ -140,10 +163,14 @@ def test_the_document_names_every_key_of_a_verdict(
     keys: dict[str, VerifiedKey],
 ) -> None:
     document = DOCUMENT.read_text("utf-8")
-    result = verdicts.key_object(keys["emulated-sev-snp"], at=NOW)
+    rows = known_breaks().rows
+    result = verdicts.key_object(keys["emulated-sev-snp"], rows, at=NOW)
     claims = cast("dict[str, object]", result["claims"])
     for name in (*result, *claims, "bound_checked", "report_data", "nonce"):
         assert f"`{name}`" in document, name
+    left = cast("dict[str, list[dict[str, str]]]", result["not_ruled_out"])
+    assert [each["id"] for each in left["breaks"]] == [row.id for row in rows]
+    assert all(f"`{name}`" in document for name in (*left, *left["breaks"][0]))
 
 
 # --- the command -------------------------------------------------------------

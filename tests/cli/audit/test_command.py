@@ -631,6 +631,13 @@ def test_usage_is_counted_by_application(
         ["letters", "2", "questions:"],
         ["triage", "1", "questions:"],
     ]
+    table = tmp_path / "x.csv"
+    export = ["audit", "export", "--dir", str(tmp_path / "log"), "--format", "csv"]
+    assert main([*export, "--out", str(table)]) == 0
+    with table.open(encoding="utf-8", newline="") as file:
+        names = [row["application"] for row in csv.DictReader(file)]
+    assert names == ["letters", "letters", "triage", ""]
+    capsys.readouterr()
     assert main([*usage, "--from", "2999-01-01"]) == 0
     assert "no question" in capsys.readouterr().err
     edit(tmp_path / "log", b'"application":"letters"', b'"application":"lettres"')

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from curtilage.attest.custody import custody_body
+from curtilage.attest.log.signers import LogSigner
 from curtilage.cli import examine
 from curtilage.cli import main as cli
 from curtilage.cli.policy import diff as cli_diff
@@ -59,8 +62,13 @@ REQUIREMENTS: Final = [
     "within_limits",
 ]
 RELEASES: Final = cast("dict[str, Any]", EVIDENCE["releases"])
+CUSTODIAN: Final = LogSigner(
+    name="custodian", key=Ed25519PrivateKey.from_private_bytes(bytes(32))
+)
+VKEY: Final = CUSTODIAN.verifier_key.text
 FILES: Final = {
     "words.txt": b"osprey\n",
+    "machines.txt": CUSTODIAN.note(custody_body(["ab" * 64], 1900000000)).encode(),
     "table.exact": edm_entry("osprey and heron", salt=bytes(16)).encode() + b"\n",
     "server.pem": PEM.encode(),
     "router.npz": b"weights",
@@ -203,10 +211,15 @@ EXAMPLES: Final[Sequence[Tree]] = (
         releases={**RELEASES, "denied": ["curtilage-enclave 1.0"]},
         sandbox=[SHA256],
         platforms={"deny": ["ab" * 64], "allow": ["cd" * 64]},
+        accept_broken=[{"id": "rmpocalypse", "reason": "A reason."}],
+        custody={"file": "machines.txt", "name": "custodian", "key": VKEY},
         classes=[
             {
                 "classes": ["health.*"],
-                "require": ["hardware", "gpu", "weights", "no_write"],
+                "require": [
+                    *("hardware", "gpu", "weights"),
+                    *("no_write", "isolation", "ephemerality", "custody"),
+                ],
                 "cpu_tees": ["sev-snp"],
                 "max_evidence_age_s": 60,
                 "challenge": True,
@@ -225,9 +238,19 @@ EXAMPLES: Final[Sequence[Tree]] = (
             "min_tcb_evaluation_number": 9,
             "rejected_advisories": ["INTEL-SA-00001"],
         },
-        gpu={"drivers": ["1.0"], "vbioses": ["2.0"], "golden": [SHA256]},
+        gpu={
+            "drivers": ["1.0"],
+            "vbioses": ["2.0"],
+            "golden": [SHA256],
+            "revocation": "required",
+        },
     ),
-    attestation(trust_anchors=[{"kind": "aws"}], required_cpu_tees=["nitro"], nitro={}),
+    *(
+        attestation(
+            trust_anchors=[{"kind": "aws"}], required_cpu_tees=["nitro"], nitro=each
+        )
+        for each in ({}, {"revocation": "required"}, {"revocation": "if_stapled"})
+    ),
     {
         "transport": {
             "accept": [

@@ -112,6 +112,7 @@ def test_a_manifest_has_the_given_options(
         *("--image", "vm=model.gguf", "--model", "sha256:" + "cd" * 32),
         *("--min-tcb", "Genoa:bl=9,tee=0,snp=23,ucode=72", "--gpu-driver", "550.1"),
         *("--gpu-vbios", "96.1", "--gpu-golden", "ef" * 32, "--sandbox", "12" * 32),
+        *("--isolation", "process", "--ephemerality", "overwritten"),
         *("--frame-bytes", "256", "--period-ms", "5"),
         *("--operator", "Example AG", "--country", "CH", "--region", "zrh-1"),
     )
@@ -121,6 +122,7 @@ def test_a_manifest_has_the_given_options(
     assert made.models == ("cd" * 32,)
     assert made.gpu.drivers == ("550.1",)
     assert made.sandbox == "12" * 32
+    assert (made.isolation, made.ephemerality) == ("process", "overwritten")
     assert made.residency == Residency(
         operator="Example AG", country="CH", region="zrh-1"
     )
@@ -136,6 +138,8 @@ def test_a_manifest_has_the_given_options(
     [
         ("--frame-bytes", "1"),
         ("--unsafe-unpadded", "--buckets", "7"),
+        ("--sandbox", "12" * 32),
+        ("--isolation", "process", "--ephemerality", "process"),
         ("--model", "missing.gguf"),
         ("--min-tcb", "Rome:bl=1"),
         ("--measurements", "missing.json"),

@@ -1,181 +1,35 @@
-"""The gateway: over TLS, for applications with a key, each apart from the others."""
+"""The gateway: whom it answers, over TLS, and what SIGHUP changes."""
 
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import aiohttp
 import openai
 import pytest
-from typing_extensions import override
 
-from curtilage.client.chat.answer import AnswerEvent
 from curtilage.client.chat.openai_fields import REFUSALS
-from curtilage.client.chat.query import Query
 from curtilage.client.endpoint import listener
-from curtilage.client.endpoint.gateway import Gateway, serving
-from curtilage.client.endpoint.gateway_file import GatewayFile, TLSFiles
-from curtilage.client.endpoint.keys import make_key
-from curtilage.client.errors import ConfigError, EnclaveError, ListenError
-from curtilage.client.parts import AnswersLocally, ClientParts
-from curtilage.client.queue.deferred_store import KEY_BYTES, DeferredStore
-from curtilage.client.remote.reasons import EnclaveFailure
-from curtilage.client.session import Session
-from curtilage.policy.document.load import load_policy
-from support.client_parts import PLAIN, MemoryTrail, ScriptedLocal, WordInspector
-from support.memory_enclave import Clock, MemoryEnclave, key_store
+from curtilage.client.endpoint.gateway import serving
+from curtilage.client.endpoint.gateway_file import TLSFiles
+from curtilage.client.errors import ConfigError, ListenError
+from support.gateways import (
+    LETTERS,
+    LETTERS_ROW,
+    LETTERS_TOO,
+    LETTERS_TOO_ROW,
+    PATIENCE_S,
+    TRIAGE_ROW,
+    Waiting,
+    code_of,
+    served,
+)
 from support.tls_files import write_tls_files
 
 CANARY = "canary-5d01"
-# Not random: they are in the names of the tests, which every process must know.
-LETTERS, LETTERS_ROW = make_key("letters", random=lambda size: bytes([1]) * size)
-LETTERS_TOO, LETTERS_TOO_ROW = make_key(
-    "letters", random=lambda size: bytes([2]) * size
-)
-TRIAGE, TRIAGE_ROW = make_key("triage", random=lambda size: bytes([3]) * size)
-ROWS = (LETTERS_ROW, LETTERS_TOO_ROW, TRIAGE_ROW)
-CONTENT = PLAIN.replace("sticky: conversation", "sticky: content").replace(
-    "languages: [en, de, es, fr, it, nl, pt]", "languages: [en]"
-)
-QUEUE = (
-    PLAIN
-    + """
-routing:
-  tiers:
-  - {id: device, kind: in_process}
-  - {id: enclave, kind: attested}
-  queue: {store: memory}
-"""
-)
-SLOGANS = "The bakery on the square moves to the old mill in spring."
-PATIENCE_S = 60
-
-
-class Waiting(ScriptedLocal):
-    """Answers when the test wants it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = asyncio.Event()
-        self.begun = asyncio.Semaphore(0)
-
-    @override
-    async def generate(
-        self, query: Query, *, signals: bool = False
-    ) -> AsyncGenerator[AnswerEvent]:
-        self.begun.release()
-        await self.go.wait()
-        async for event in super().generate(query, signals=signals):
-            yield event
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A running gateway and what trusts its certificate."""
-
-    gateway: Gateway
-    session: Session
-    file: GatewayFile
-    enclave: MemoryEnclave
-    trail: MemoryTrail
-
-    @property
-    def port(self) -> int:
-        return int(self.gateway.url.rpartition(":")[2].removesuffix("/v1"))
-
-    @property
-    def url(self) -> str:
-        return f"https://localhost:{self.port}"
-
-    @property
-    def trust(self) -> ssl.SSLContext:
-        assert self.file.tls is not None
-        return ssl.create_default_context(cafile=str(self.file.tls.certificate))
-
-    async def asks(
-        self,
-        key: str | None,
-        *texts: str,
-        path: str = "/v1/chat/completions",
-        fields: Mapping[str, str] | None = None,
-        **options: object,
-    ) -> tuple[int, dict[str, object], Mapping[str, str]]:
-        """Ask on a connection of its own; return status, body and header fields."""
-        messages = [
-            {"role": ("user", "assistant")[at % 2], "content": text}
-            for at, text in enumerate(texts)
-        ]
-        given = {} if key is None else {"Authorization": f"Bearer {key}"}
-        body = {"messages": messages, "curtilage": options}
-        async with (
-            aiohttp.ClientSession() as http,
-            http.request(
-                "POST" if texts else "GET",
-                f"{self.url}{path}",
-                json=body if texts else None,
-                headers={**given, **(fields or {})},
-                ssl=self.trust,
-            ) as response,
-        ):
-            said = {
-                name.lower().removeprefix("x-curtilage-"): value
-                for name, value in response.headers.items()
-            }
-            return response.status, await response.json(), said
-
-
-@asynccontextmanager
-async def served(
-    folder: Path,
-    *,
-    policy: str = PLAIN,
-    local: AnswersLocally | None = None,
-    in_progress: int = 8,
-    queue: bool = False,
-) -> AsyncGenerator[Served]:
-    certificate, key = write_tls_files(folder)
-    file = GatewayFile(
-        path=folder / "gateway.toml",
-        host="127.0.0.1",
-        port=0,
-        names=frozenset({"localhost"}),
-        records=ROWS,
-        tls=TLSFiles(certificate=certificate, key=key),
-        in_progress=in_progress,
-    )
-    loaded, enclave, trail = load_policy(policy), MemoryEnclave(), MemoryTrail()
-    parts = ClientParts(
-        policy=loaded,
-        inspector=WordInspector({"4111": "financial.pan"}),
-        local=local or ScriptedLocal(),
-        transport=enclave,
-        keys=key_store(policy=loaded),
-        audit=trail,
-        clock=Clock(),
-    )
-    if queue:
-        store = DeferredStore(None, bytes(KEY_BYTES), max_items=9, max_bytes=99_999)
-        parts = replace(parts, queue=store)
-    session = Session(parts)
-    async with session, serving(session, file) as gateway:
-        yield Served(
-            gateway=gateway,
-            session=session,
-            file=file,
-            enclave=enclave,
-            trail=trail,
-        )
-
-
-def code_of(body: Mapping[str, object]) -> object:
-    error = body["error"]
-    assert isinstance(error, dict)
-    return cast("dict[str, object]", error)["code"]
 
 
 async def test_the_openai_package_asks_over_tls(tmp_path: Path) -> None:
@@ -212,7 +66,7 @@ async def test_the_openai_package_asks_over_tls(tmp_path: Path) -> None:
         "unused",
         f"{LETTERS[:-1]}{'A' if LETTERS[-1] != 'A' else 'B'}",
         f"triage.{LETTERS.partition('.')[2]}",
-        f"nobody.{LETTERS.partition('.')[2]}",
+        f"unknown.{LETTERS.partition('.')[2]}",
         LETTERS_ROW.row(),
     ],
 )
@@ -284,102 +138,6 @@ async def test_an_older_tls_and_no_tls_get_nothing(tmp_path: Path) -> None:
             with suppress(ConnectionError):
                 assert b"HTTP" not in await reader.read()
         writer.close()
-
-
-async def test_one_application_does_not_take_all_places(tmp_path: Path) -> None:
-    local = Waiting()
-    async with (
-        served(tmp_path, local=local, in_progress=2) as at,
-        asyncio.timeout(PATIENCE_S),
-    ):
-        # With both of its keys: what counts is the application.
-        running = [
-            asyncio.create_task(at.asks(key, "4111")) for key in (LETTERS, LETTERS_TOO)
-        ]
-        for _ in running:
-            await local.begun.acquire()
-        status, body, fields = await at.asks(LETTERS, "hello")
-        assert (status, code_of(body)) == (429, "rate_limit_exceeded")
-        assert int(fields["retry-after"]) > 0
-        assert (await at.asks(TRIAGE, "hello"))[0] == 200
-        local.go.set()
-        assert [status for status, _, _ in await asyncio.gather(*running)] == [200] * 2
-        # A refused one counts no longer than it takes to refuse it.
-        for _ in range(3):
-            assert (await at.asks(LETTERS, path="/x"))[0] == 404
-        assert (await at.asks(LETTERS, "hello"))[0] == 200
-
-
-async def test_the_trail_names_the_application_and_no_key(tmp_path: Path) -> None:
-    async with served(tmp_path) as at:
-        await at.asks(LETTERS, "hello")
-        await at.asks(LETTERS_TOO, "4111")
-        await at.asks(TRIAGE, "hello")
-        said = [each.application for each in at.trail.entries]
-        assert said == ["letters", "letters", "triage"]
-        shown = repr(at.trail.entries)
-        for key in (LETTERS, LETTERS_TOO, TRIAGE):
-            assert key.partition(".")[2] not in shown
-
-
-async def test_what_is_sent_does_not_say_which_application_asks(
-    tmp_path: Path,
-) -> None:
-    async with served(tmp_path) as at:
-        for key in (LETTERS, TRIAGE):
-            await at.asks(key, "hello")
-        first, second = at.enclave.requests
-        assert first.content == second.content
-        assert [name for name, _ in first.fields] == [name for name, _ in second.fields]
-        for name in ("letters", "triage"):
-            assert name not in repr((first.path, first.fields, first.content))
-
-
-async def test_no_application_learns_the_words_of_another(tmp_path: Path) -> None:
-    async with served(tmp_path, policy=CONTENT) as at:
-        said = "4111: the merger, lacquer, varnish and pallets."
-        assert (await at.asks(LETTERS, said))[2]["route"] == "local"
-        for word in ("merger", "lacquer"):
-            question = f"Compare {word} against bicycles."
-            _, _, other = await at.asks(TRIAGE, question)
-            assert (other["rule"], other["route"]) == ("default", "enclave")
-            # Of one application, whatever its key.
-            _, _, own = await at.asks(LETTERS_TOO, question)
-            assert (own["rule"], own["route"]) == ("sticky", "local")
-
-
-async def test_a_kept_conversation_is_kept_for_its_application_only(
-    tmp_path: Path,
-) -> None:
-    async with served(tmp_path) as at:
-        _, _, first = await at.asks(LETTERS, SLOGANS, floor="restricted")
-        assert first["rule"] == "floor"
-        goes_on = (SLOGANS, "Nice.", "Write two.")
-        for key, rule in (
-            (LETTERS, "sticky"),
-            (LETTERS_TOO, "sticky"),
-            (TRIAGE, "default"),
-        ):
-            assert (await at.asks(key, *goes_on))[2]["rule"] == rule
-
-
-async def test_a_ticket_is_its_applications(tmp_path: Path) -> None:
-    local = ScriptedLocal(broken=True)
-    async with served(tmp_path, policy=QUEUE, local=local, queue=True) as at:
-        at.enclave.fetch_fails = EnclaveError(EnclaveFailure.RELAY_UNREACHABLE)
-        status, body, _ = await at.asks(LETTERS, "What is HIV?", defer=True)
-        assert (status, code_of(body)) == (503, "queued")
-        error = body["error"]
-        assert isinstance(error, dict)
-        path = f"/v1/curtilage/queue/{error['ticket']}"
-        assert (await at.asks(LETTERS_TOO, path=path))[0] == 202
-        status, body, _ = await at.asks(TRIAGE, path=path)
-        assert (status, code_of(body)) == (404, "queue_unknown")
-        at.enclave.fetch_fails = None
-        assert (await at.session.queue.drain()).answered == 1
-        assert (await at.asks(TRIAGE, path=path))[0] == 404
-        assert (await at.asks(LETTERS, path=path))[0] == 200
-        assert {each.application for each in at.trail.entries} == {"letters"}
 
 
 async def test_a_revoked_key_is_refused_and_no_answer_is_cut(tmp_path: Path) -> None:
@@ -466,10 +224,11 @@ async def test_silent_connections_exclude_no_application(
 ) -> None:
     """They never end their handshake, so aiohttp does not know them."""
     monkeypatch.setattr(listener, "MAX_HANDSHAKES", 2)
+    monkeypatch.setattr(listener, "HANDSHAKE_S", 10 * PATIENCE_S)
     async with served(tmp_path) as at:
         silent = [await asyncio.open_connection("127.0.0.1", at.port) for _ in range(5)]
         assert (await at.asks(LETTERS, "hello"))[0] == 200
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S / 3):
             for reader, _ in silent[:3]:
                 with suppress(ConnectionError):
                     assert await reader.read() == b""

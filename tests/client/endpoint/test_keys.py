@@ -42,8 +42,8 @@ OTHER, OTHERS = make_key("triage", random=lambda size: bytes([2]) * size)
         [f"Bearer {KEY[:-1]}{'A' if KEY[-1] != 'A' else 'B'}"],
         # The secret of another application, or of none.
         [f"Bearer letters.{OTHER.partition('.')[2]}"],
-        [f"Bearer nobody.{KEY.partition('.')[2]}"],
-        [f"Bearer nobody.{'A' * 43}"],
+        [f"Bearer unknown.{KEY.partition('.')[2]}"],
+        [f"Bearer unknown.{'A' * 43}"],
         # A proxy in front may have looked at either.
         [f"Bearer {KEY}", f"Bearer {KEY}"],
         [f"Bearer {KEY}, Bearer {KEY}"],

@@ -24,6 +24,7 @@ from curtilage.client.local.model import (
     LocalModelCrashedError,
     LocalModelDigestError,
     LocalModelFailedError,
+    LocalModelLateError,
     LocalModelMemoryError,
     LocalModelMissingError,
     resolve,
@@ -78,9 +79,11 @@ def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_byte_model(tmp_path_factory.mktemp("models") / "byte.gguf")
 
 
-async def scripted(*scripts: Script) -> tuple[LocalModel, ScriptedEngine]:
+async def scripted(
+    *scripts: Script, answer_s: float = 60
+) -> tuple[LocalModel, ScriptedEngine]:
     engine = ScriptedEngine(*scripts)
-    model = LocalModel(lambda: engine, model_id="scripted")
+    model = LocalModel(lambda: engine, model_id="scripted", answer_s=answer_s)
     await model.start()
     return model, engine
 
@@ -503,7 +506,7 @@ async def test_a_default_context_shrinks_with_memory(
 
 @pytest.mark.parametrize(
     ("contexts", "asked", "sequences"),
-    [(1, None, 1), (5, None, 1), (6, None, 2), (12, 5, 5)],
+    [(3, None, 1), (6, None, 1), (7, None, 2), (13, 5, 5)],
 )
 async def test_queries_at_a_time_are_as_many_as_memory_holds(  # noqa: PLR0917
     byte_model: Path,
@@ -669,6 +672,25 @@ async def test_stopped_engine_gives_no_complete_answer() -> None:
     model, _ = await scripted(Script(finish="cancelled"))
     with pytest.raises(LocalModelFailedError, match="stopped"):
         await collect(model)
+
+
+async def test_an_answer_that_takes_too_long_is_stopped_and_the_next_one_runs() -> None:
+    endless = Script(pieces=["word "] * 10_000, delay_s=0.01)
+    model, engine = await scripted(endless, Script(), answer_s=0.1)
+    with pytest.raises(LocalModelLateError, match=r"within 0\.1 s: ask for") as caught:
+        await collect(model)
+    assert (caught.value.code, caught.value.http_status) == ("local_late", 504)
+    assert caught.value.reason is LocalFailure.LATE
+    assert engine.cancelled
+    assert engine.load().running == 0
+    assert isinstance((await collect(model))[-1], Finished)
+
+
+async def test_the_time_limit_does_not_count_waiting_for_a_turn() -> None:
+    slow = Script(pieces=["word "] * 10, delay_s=0.03)
+    model, _ = await scripted(slow, answer_s=2)
+    answers = await asyncio.gather(*(collect(model) for _ in range(8)))
+    assert all(isinstance(each[-1], Finished) for each in answers)
 
 
 async def test_closing_the_iterator_closes_the_engines() -> None:

@@ -34,6 +34,7 @@ def test_a_file_of_everything_is_read(tmp_path: Path) -> None:
         threads = 2
         kv_type = "q8_0"
         gpu_layers = 3
+        answer_s = 60
         load_at_start = true
         [models.far]
         model = "/srv/far"
@@ -53,7 +54,7 @@ def test_a_file_of_everything_is_read(tmp_path: Path) -> None:
             sha256=DIGEST,
             context_tokens=16384,
             sequences=3,
-            computing=Computing(threads=2, kv_type="q8_0", gpu_layers=3),
+            computing=Computing(threads=2, kv_type="q8_0", gpu_layers=3, answer_s=60),
             load_at_start=True,
         ),
         "far": ModelSettings(model="/srv/far", sha256=DIGEST.upper()),

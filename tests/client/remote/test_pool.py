@@ -315,7 +315,7 @@ async def test_a_node_whose_evidence_is_refused_is_not_asked() -> None:
     def make(number: int) -> MemoryEnclave:
         enclave = MemoryEnclave(key_id=number + 1)
         if number == 1:
-            enclave.bundle = enclave.bundle.replace(b'"v":3', b'"v":2')
+            enclave.bundle = enclave.bundle.replace(b'"v":4', b'"v":2')
         return enclave
 
     bench = Bench(MemoryPool(3, make))
@@ -381,7 +381,7 @@ async def test_a_malformed_list_is_refused_and_remembered(served: bytes) -> None
 async def test_a_pool_of_which_nothing_can_be_verified_is_remembered() -> None:
     pool = MemoryPool(2)
     for enclave in pool.enclaves.values():
-        enclave.bundle = enclave.bundle.replace(b'"v":3', b'"v":2')
+        enclave.bundle = enclave.bundle.replace(b'"v":4', b'"v":2')
     bench = Bench(pool)
     assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED
     assert await bench.fails() is EnclaveFailure.EVIDENCE_REFUSED

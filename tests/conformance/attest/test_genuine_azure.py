@@ -1,7 +1,7 @@
-"""Genuine evidence of Azure confidential VMs, under AMD's own roots.
+"""Genuine evidence of Azure confidential VMs, under AMD's and Intel's own roots.
 
-The samples hold no collateral for TDX, so of those everything is checked but
-the quote's own signatures.
+One TDX sample comes with Intel's collateral of its time; of the others everything is
+checked but the quote's own signatures.
 """
 
 import base64
@@ -43,6 +43,7 @@ from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.attest.tdx.verify import TdxRules
 from curtilage.attest.tpm.quote import verify_quote
+from support.tdx_evidence import collateral_of
 
 # Inside the validity of the Milan list and of both keys.
 NOW = datetime(2025, 9, 1, tzinfo=UTC)
@@ -61,7 +62,7 @@ def _octets(value: object) -> bytes:
         return base64.b64decode("".join(value.strip().splitlines()[1:-1]))
     if all(character in "0123456789abcdef" for character in value):
         return bytes.fromhex(value)
-    return base64.urlsafe_b64decode(value)
+    return base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
 
 
 def _quote(value: dict[str, Any]) -> TpmQuote:
@@ -115,12 +116,14 @@ def samples(shared_dir: Path) -> Samples:
 
 def _rules(evidence: AzureEvidence, product: str = "Milan") -> AzureRules:
     report = parse_hcl(evidence.hcl).report
+    launch = {"launch": report[0x90:0xC0].hex()}
+    pcrs = {f"pcr{index}": value.hex() for index, value in evidence.quote.pcrs}
     snp = SnpRules(
         anchors=(TrustAnchor.of_vendor(AnchorKind.AMD, product),),
         expectations=SnpExpectations(min_tcb={"Milan": ANY_TCB}),
         clock_skew_s=60,
         release_min_tcb={},
-        measurements=(),
+        measurements=({**launch, **pcrs},),
     )
     tdx = TdxRules(
         anchors=(TrustAnchor.of_vendor(AnchorKind.INTEL),),
@@ -128,9 +131,7 @@ def _rules(evidence: AzureEvidence, product: str = "Milan") -> AzureRules:
         clock_skew_s=60,
         measurements=(),
     )
-    launch = {"launch": report[0x90:0xC0].hex()}
-    pcrs = {f"pcr{index}": value.hex() for index, value in evidence.quote.pcrs}
-    return AzureRules(snp=snp, tdx=tdx, measurements=({**launch, **pcrs},))
+    return AzureRules(snp=snp, tdx=tdx)
 
 
 def _verify(
@@ -156,7 +157,8 @@ def test_genuine_evidence_is_verified(samples: Samples, name: str) -> None:
         "evidence-v2.json": "982f5c6e45df0ed3f10b6f60b02f0c83",
     }
     assert claims.bound.hex().startswith(expected[name])
-    assert set(claims.registers) == {"launch", *(f"pcr{index}" for index in range(24))}
+    pcrs = {f"pcr{index}" for index in range(24)}
+    assert set(claims.registers) == {"launch", "hostdata"} | pcrs
     assert claims.details["vm_settings"] == (
         "console-enabled",
         "secure-boot",
@@ -252,6 +254,94 @@ def test_genuine_td_without_collateral_is_refused(samples: Samples) -> None:
         quote=_quote(values["tpm_quote"]),
     )
     assert _refusal(evidence, _rules(evidence)) is RefusalCode.COLLATERAL_INVALID
+
+
+TD_NOW = datetime(2026, 3, 25, tzinfo=UTC)
+MRTD = (
+    "273828c46252fcbdd8ad2dd907130222b03466d52a2911d7"
+    "0c1a5950895d6bd1ae451d382d5a9b1b4c0ed0e5ae9a3dbd"
+)
+
+
+def _td(samples: Samples) -> AzureEvidence:
+    folder = samples.folder / "azure-cvm" / "tdx-whole-2026"
+    values = json.loads((folder / "live-evidence.json").read_text())
+    quote = _octets(values["td_quote"])
+    return AzureEvidence(
+        tee=Tee.AZURE_TDX,
+        hcl=_octets(values["hcl_report"]),
+        hardware=TdxEvidence(
+            tee=Tee.TDX, quote=quote, collateral=collateral_of(folder, quote)
+        ),
+        quote=_quote(values["tpm_quote"]),
+    )
+
+
+def _td_rules(evidence: AzureEvidence, **changes: str) -> AzureRules:
+    rules = _rules(evidence)
+    pcrs = {f"pcr{index}": value.hex() for index, value in evidence.quote.pcrs}
+    measurement = {"mrtd": MRTD, **pcrs, **changes}
+    return replace(rules, tdx=replace(rules.tdx, measurements=(measurement,)))
+
+
+def test_genuine_td_is_verified(samples: Samples) -> None:
+    evidence = _td(samples)
+    claims = _verify(evidence, _td_rules(evidence), TD_NOW)
+    assert claims.registers["mrtd"] == MRTD
+    # There the vTPM's registers hold what was started.
+    assert {claims.registers[f"rtmr{index}"] for index in range(4)} == {"00" * 48}
+    assert claims.registers["pcr4"].strip("0")
+    assert claims.details["hardware"] == "tdx"
+    assert claims.details["vm_settings"] == (
+        "console-enabled",
+        "secure-boot",
+        "tpm-enabled",
+        "tpm-persisted",
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "code"),
+    [
+        (datetime(2026, 3, 16, tzinfo=UTC), RefusalCode.NOT_YET_VALID),
+        (datetime(2026, 4, 15, 22, 7, tzinfo=UTC), RefusalCode.COLLATERAL_EXPIRED),
+    ],
+    ids=["collateral not begun", "collateral ended"],
+)
+def test_genuine_td_at_other_times_is_refused(
+    samples: Samples, now: datetime, code: RefusalCode
+) -> None:
+    evidence = _td(samples)
+    assert _refusal(evidence, _td_rules(evidence), now) is code
+
+
+@pytest.mark.parametrize("name", ["mrtd", "rtmr3", "pcr4", "pcr11"])
+def test_genuine_td_with_another_register_is_refused(
+    samples: Samples, name: str
+) -> None:
+    evidence = _td(samples)
+    value = "77" * (32 if name.startswith("pcr") else 48)
+    rules = _td_rules(evidence, **{name: value})
+    assert _refusal(evidence, rules, TD_NOW) is RefusalCode.MEASUREMENT_NOT_ALLOWED
+
+
+def test_genuine_td_under_another_root_is_refused(samples: Samples) -> None:
+    evidence = _td(samples)
+    rules = _td_rules(evidence)
+    amd = (TrustAnchor.of_vendor(AnchorKind.AMD, "Milan"),)
+    rules = replace(rules, tdx=replace(rules.tdx, anchors=amd))
+    assert _refusal(evidence, rules, TD_NOW) is RefusalCode.UNTRUSTED_ROOT
+
+
+def test_genuine_td_with_another_vms_parts_is_refused(samples: Samples) -> None:
+    evidence = _td(samples)
+    text = (samples.folder / "azure-cvm" / "tdx" / "evidence-v1.json").read_text()
+    other = json.loads(text)
+    mixed = replace(evidence, quote=_quote(other["tpm_quote"]))
+    rules = _td_rules(evidence)
+    assert _refusal(mixed, rules, TD_NOW) is RefusalCode.BAD_SIGNATURE
+    mixed = replace(evidence, hcl=_octets(other["hcl_report"]))
+    assert _refusal(mixed, rules, TD_NOW) is RefusalCode.BINDING_MISMATCH
 
 
 @pytest.mark.parametrize("name", ["openpcc_hcl_snp_genoa.bin", "openpcc_hcl_tdx.bin"])

@@ -1,8 +1,9 @@
-"""NVIDIA's own sample of an H100's report, under NVIDIA's own root."""
+"""NVIDIA's own samples of an H100's and a GB100's report, under NVIDIA's root."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -36,14 +37,30 @@ RULES = GpuRules(
 )
 
 
-def _sample(shared_dir: Path) -> GpuEvidence:
+BLACKWELL_FWID = (
+    "d090cab1b6e6ffddca83d1781e25b3f040fa1f3c7608230c"
+    "b5f41b1c1b99f5f748349e59d0ef8eb830c9bc79ccf77502"
+)
+BLACKWELL_RULES = replace(
+    RULES,
+    expectations=GpuExpectations(
+        drivers=frozenset({"575.32"}),
+        vbioses=frozenset({"97.00.88.00.0F"}),
+        golden=frozenset(
+            {"f4903829d980f82284ff675610ed326f0fa0c4ef1c9161ed229cbb594617e1e7"}
+        ),
+    ),
+)
+
+
+def _sample(shared_dir: Path, name: str = "hopper") -> GpuEvidence:
     folder = shared_dir / "evidence/nvidia-gpu"
     chain = x509.load_pem_x509_certificates(
-        (folder / "hopperCertChain.txt").read_bytes()
+        (folder / f"{name}CertChain.txt").read_bytes()
     )
     return GpuEvidence(
         kind=DeviceKind.NVIDIA_GPU,
-        report=bytes.fromhex((folder / "hopperAttestationReport.txt").read_text()),
+        report=bytes.fromhex((folder / f"{name}AttestationReport.txt").read_text()),
         chain=tuple(each.public_bytes(Encoding.DER) for each in chain),
     )
 
@@ -72,6 +89,22 @@ def test_the_sample_is_believed(shared_dir: Path, year: int) -> None:
     assert claims.links[0].subject == "NVIDIA Device Identity CA"
 
 
+def test_blackwells_sample_is_believed(shared_dir: Path) -> None:
+    sample = _sample(shared_dir, "blackwell/blackwell")
+    claims = _verify(sample, BLACKWELL_RULES)
+    assert claims.nonce.hex() == NONCE
+    assert claims.details["fwid"] == BLACKWELL_FWID
+    assert claims.details["measurements"] == 64
+    assert claims.details["device"] == "GB100 A01 GSP BROM"
+    assert _refused(sample) is RefusalCode.MEASUREMENT_NOT_ALLOWED
+
+
+def test_a_report_with_the_other_samples_chain_is_refused(shared_dir: Path) -> None:
+    chain = _sample(shared_dir, "blackwell/blackwell").chain
+    mixed = replace(_sample(shared_dir), chain=chain)
+    assert _refused(mixed) is RefusalCode.BAD_SIGNATURE
+
+
 def test_before_its_certificates_it_is_refused(shared_dir: Path) -> None:
     earlier = NOW.replace(year=2019)
     assert _refused(_sample(shared_dir), now=earlier) is RefusalCode.NOT_YET_VALID
@@ -84,7 +117,8 @@ def test_under_another_root_it_is_refused(shared_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["drivers", "vbioses", "golden"])
 def test_what_is_not_listed_is_refused(shared_dir: Path, name: str) -> None:
-    expectations = replace(RULES.expectations, **{name: frozenset({"another"})})
+    other: dict[str, Any] = {name: frozenset({"another"})}
+    expectations = replace(RULES.expectations, **other)
     rules = replace(RULES, expectations=expectations)
     assert _refused(_sample(shared_dir), rules) is RefusalCode.MEASUREMENT_NOT_ALLOWED
 

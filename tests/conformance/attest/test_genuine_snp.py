@@ -2,10 +2,11 @@
 
 # ruff: noqa: ANN401 - fields of every type are changed by name
 
+import base64
 import hashlib
 import sys
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,10 @@ from curtilage.attest.expectations import (
     TrustAnchor,
 )
 from curtilage.attest.log.manifest import encode_manifest
+from curtilage.attest.sev_snp import verify as snp
 from curtilage.attest.sev_snp.certificates import AMD_ARC, parse_certificate
 from curtilage.attest.sev_snp.chain import (
+    CheckedList,
     VekChain,
     check_dates,
     check_issued,
@@ -57,6 +60,11 @@ PRODUCTS = {"Milan": "milan", "Genoa": "genoa", "Turin": "turin_vcek"}
 def _pem(path: Path, index: int) -> bytes:
     certificates = x509.load_pem_x509_certificates(path.read_bytes())
     return certificates[index].public_bytes(Encoding.DER)
+
+
+def _lone_pem(path: Path) -> bytes:
+    # By hand: the library warns of a chip's serial number, which is 0.
+    return base64.b64decode("".join(path.read_text().strip().splitlines()[1:-1]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +276,113 @@ def test_genuine_turin_certificate_is_read(samples: Samples) -> None:
         0,
         8,
     )
+
+
+TURIN_NOW = datetime(2026, 3, 1, tzinfo=UTC)
+TURIN_LAUNCH = (
+    "6d6c354511d6f7c6d7504668903dc5bdc066a048b651840d"
+    "8d03fb85299ebfa142fccf1d1b0baca496841bdf243619d4"
+)
+TURIN_HOST_DATA = "b3452a0ed30f1010bd32740dd1610bc63296ceb0f882f2cac3a3152d651fe7e4"
+TURIN_TCB = Tcb(fmc=1, bl=1, tee=1, snp=4, ucode=81)
+
+
+def _turin(samples: Samples) -> SnpEvidence:
+    folder = samples.folder / "turin-v5-2026"
+    return SnpEvidence(
+        tee=Tee.SEV_SNP,
+        report=(folder / "turin_attestation_report.bin").read_bytes(),
+        vek=_lone_pem(folder / "turin_vcek.pem"),
+        ask=_lone_pem(folder / "turin_ask.pem"),
+        ark=_lone_pem(folder / "turin_ark.pem"),
+        crl=b"",
+    )
+
+
+def _turin_rules(**changes: Any) -> SnpRules:
+    return SnpRules(
+        anchors=(TrustAnchor.of_vendor(AnchorKind.AMD, "Turin"),),
+        expectations=replace(
+            SnpExpectations(min_tcb={"Turin": TURIN_TCB}, min_version=5), **changes
+        ),
+        clock_skew_s=60,
+        release_min_tcb={},
+        measurements=({"launch": TURIN_LAUNCH, "hostdata": TURIN_HOST_DATA},),
+    )
+
+
+def test_genuine_turin_report_lacks_only_its_list(samples: Samples) -> None:
+    log = StepLog()
+    with pytest.raises(RefusedError) as caught:
+        verify_snp(_turin(samples), _turin_rules(), now=TURIN_NOW, log=log)
+    assert caught.value.code is RefusalCode.CRL_MISSING
+    assert [step.name for step in log.steps] == [
+        Check.REPORT_LAYOUT,
+        Check.SIGNING_KEY,
+        Check.PINNED_ROOT,
+        Check.CERTIFICATE_CHAIN,
+        Check.CERTIFICATE_DATES,
+    ]
+
+
+@pytest.fixture
+def turin_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AMD's list for Turin, which is not among the samples: it revokes nothing."""
+
+    def check(*_: object, **__: object) -> CheckedList:
+        end = TURIN_NOW + timedelta(days=30)
+        return CheckedList(end=end, revoked=0, fingerprint="0" * 64)
+
+    monkeypatch.setattr(snp, "check_revocation", check)
+
+
+@pytest.mark.usefixtures("turin_list")
+def test_all_else_of_the_genuine_turin_report_is_verified(samples: Samples) -> None:
+    claims, log = _verify(_turin(samples), _turin_rules(), TURIN_NOW)
+    assert [step.number for step in log.steps] == list(range(1, 15))
+    assert claims.registers == {"launch": TURIN_LAUNCH, "hostdata": TURIN_HOST_DATA}
+    assert claims.platform.startswith("59790fb1c39f35c1")
+    expected = {
+        "product": "Turin",
+        "version": 5,
+        "signer": "VCEK",
+        "cpu": "family 0x1a, model 0x2, stepping 0x1",
+        "reported_tcb": "fmc 1, bl 1, tee 1, snp 4, ucode 81",
+        "launch_mitigations": "0x000000000000003f",
+        "current_mitigations": "0x000000000000003f",
+    }
+    assert {name: claims.details[name] for name in expected} == expected
+
+
+@pytest.mark.usefixtures("turin_list")
+@pytest.mark.parametrize("component", ["fmc", "bl", "tee", "snp", "ucode"])
+def test_genuine_turin_firmware_below_the_minimum_is_refused(
+    samples: Samples, component: str
+) -> None:
+    higher = replace(TURIN_TCB, **{component: getattr(TURIN_TCB, component) + 1})
+    rules = _turin_rules(min_tcb={"Turin": higher})
+    error = _refusal(_turin(samples), rules, TURIN_NOW)
+    assert error.code is RefusalCode.TCB_TOO_LOW
+
+
+@pytest.mark.usefixtures("turin_list")
+def test_genuine_turin_report_with_other_host_data_is_refused(
+    samples: Samples,
+) -> None:
+    launch = ({"launch": TURIN_LAUNCH},)
+    rules = replace(_turin_rules(), measurements=launch)
+    error = _refusal(_turin(samples), rules, TURIN_NOW)
+    assert error.code is RefusalCode.MEASUREMENT_NOT_ALLOWED
+
+
+@pytest.mark.usefixtures("turin_list")
+@pytest.mark.parametrize("offset", [0x50, 0x90, 0xC0, 0x1A0, 0x1F8, 0x200])
+def test_flipped_genuine_turin_report_is_refused(samples: Samples, offset: int) -> None:
+    report = bytearray(_turin(samples).report)
+    report[offset] ^= 1
+    flipped = replace(_turin(samples), report=bytes(report))
+    error = _refusal(flipped, _turin_rules(), TURIN_NOW)
+    assert error.code is RefusalCode.BAD_SIGNATURE
 
 
 def _chain(samples: Samples, roots: str, vek: bytes, product: Product) -> VekChain:

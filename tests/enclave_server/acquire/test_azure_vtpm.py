@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curtilage.attest.azure.hcl import HardwareKind, parse_hcl
 from curtilage.attest.binding import qualifying_data_v2
-from curtilage.attest.evidence import AzureEvidence, SnpEvidence, Tee
+from curtilage.attest.evidence import AzureEvidence, SnpEvidence, TdxEvidence, Tee
 from curtilage.attest.evidence_json import encode_cpu_evidence, parse_cpu_evidence
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tpm.quote import verify_quote
@@ -24,6 +24,7 @@ from curtilage.enclave_server.acquire.azure_vtpm import (
 from curtilage.enclave_server.acquire.endorsements import Endorsements
 from curtilage.enclave_server.acquire.tpm_commands import Tpm, TpmDevice
 from curtilage.enclave_server.errors import AcquisitionError
+from curtilage.enclave_server.stapler.identity import TdReportIdentity, identity_of
 from curtilage_dev.emulated.azure import (
     BlobFields,
     EmulatedAzure,
@@ -198,9 +199,28 @@ def test_machine_with_another_tpm_is_refused() -> None:
         acquired(vtpm(key=ATTESTATION_KEY + 1))
 
 
-def test_tdx_machine_is_referred_to_its_quote_service() -> None:
-    with pytest.raises(AcquisitionError, match="metadata service"):
-        acquired(vtpm(indices={HCL_INDEX: blob(HardwareKind.TDX)}))
+def test_a_tdx_machines_quote_is_stapled() -> None:
+    tdx = blob(HardwareKind.TDX)
+    stapled = Endorsements(quote=b"quote", collateral=b"{}")
+    provider = AzureTpmProvider(vtpm(indices={HCL_INDEX: tdx}))
+    evidence = provider.acquire(DATA, stapled)
+    assert isinstance(evidence, AzureEvidence)
+    assert (evidence.tee, evidence.hcl) == (Tee.AZURE_TDX, tdx)
+    assert evidence.hardware == TdxEvidence(
+        tee=Tee.TDX, quote=b"quote", collateral=b"{}"
+    )
+    key = machine().tpm.key.public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
+    quote = verify_quote(evidence.quote, key, log=StepLog())
+    assert quote.extra_data == qualifying_data_v2(DATA)
+
+
+def test_a_tdx_machine_without_a_quote_identifies_itself() -> None:
+    provider = AzureTpmProvider(vtpm(indices={HCL_INDEX: blob(HardwareKind.TDX)}))
+    evidence = provider.acquire(DATA, Endorsements())
+    assert parse_cpu_evidence(encode_cpu_evidence(evidence)) == evidence
+    identity = identity_of(encode_cpu_evidence(evidence))
+    assert identity == TdReportIdentity(report=bytes(1024))
 
 
 @pytest.mark.parametrize("content", [b"", bytes(2600), b"HCLA" + bytes(2596)])

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from curtilage.attest.evidence import NitroEvidence, Tee
 from curtilage.attest.evidence_json import encode_cpu_evidence, parse_cpu_evidence
-from curtilage.enclave_server.acquire.endorsements import Endorsements
+from curtilage.attest.nitro.document import certificates_of
+from curtilage.enclave_server.acquire.endorsements import (
+    Endorsements,
+    answer_file,
+    list_file,
+)
 from curtilage.enclave_server.acquire.nitro_nsm import (
     MAX_RESPONSE_BYTES,
     NSM_IOCTL,
@@ -48,6 +53,30 @@ def test_report_data_of_another_length_is_not_asked_for(length: int) -> None:
     with pytest.raises(AcquisitionError, match="not 64 bytes"):
         NsmProvider(nsm).acquire(bytes(length), Endorsements())
     assert nsm.asked == []
+
+
+def test_its_authorities_lists_are_stapled_and_no_others() -> None:
+    nitro = EmulatedNitro.make(now=NOW)
+    document = nitro.evidence(DATA, now=NOW, measurement=MEASUREMENT).document
+    root, region, *_, leaf = certificates_of(document)
+    files = {
+        list_file(root): b"root's",
+        list_file(region): b"region's",
+        list_file(leaf): b"nobody's",
+        list_file(b"another"): b"another's",
+        answer_file(root): b"answer",
+    }
+    nsm = FakeNsm(answer=lambda _message: response(document))
+    evidence = NsmProvider(nsm).acquire(DATA, Endorsements(named=files))
+    assert evidence == NitroEvidence(
+        tee=Tee.NITRO, document=document, crls=(b"root's", b"region's")
+    )
+
+
+def test_a_document_that_cannot_be_read_is_its_verifiers_business() -> None:
+    nsm = FakeNsm(answer=lambda _message: response(b"rubbish"))
+    evidence = NsmProvider(nsm).acquire(DATA, Endorsements())
+    assert evidence == NitroEvidence(tee=Tee.NITRO, document=b"rubbish")
 
 
 def test_document_carries_our_bytes() -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,6 +18,8 @@ from curtilage.attest.evidence import (
     MAX_CERTIFICATE_BYTES,
     MAX_CPU_EVIDENCE_BYTES,
     CpuEvidence,
+    DeviceKind,
+    GpuEvidence,
     NitroEvidence,
     Tee,
 )
@@ -25,7 +28,10 @@ from curtilage.enclave_server.__main__ import main
 from curtilage.enclave_server.acquire import command as evidence_command
 from curtilage.enclave_server.acquire.configfs_tsm import NO_NEW_ENTRY
 from curtilage.enclave_server.acquire.endorsements import (
+    MAX_NAMED,
     Endorsements,
+    answer_file,
+    list_file,
     read_endorsements,
 )
 from curtilage.enclave_server.acquire.process import (
@@ -38,13 +44,17 @@ from curtilage.enclave_server.acquire.process import (
 )
 from curtilage.enclave_server.errors import AcquisitionError, EvidenceError
 from curtilage.enclave_server.evidence.report import SocketEvidenceSource
-from curtilage.enclave_server.evidence_protocol import identity_data
+from curtilage.enclave_server.evidence_protocol import identity_data, parse_devices
 from curtilage.sandbox.wall import Wall
 from support.enclave_parts import until
 
 DATA = bytes(range(64))
 CANARY = "canary-0b7e"
-FILES = ("vek.der", "ask.der", "ark.der", "crl.der", "collateral.json")
+LIST, ANSWER = list_file(b"authority"), answer_file(b"certificate")
+FILES = (
+    *("vek.der", "ask.der", "ark.der", "crl.der", "collateral.json"),
+    *("td-quote.bin", LIST, ANSWER),
+)
 
 
 @dataclass
@@ -74,11 +84,36 @@ class Provider:
         return NitroEvidence(tee=Tee.NITRO, document=self.document + report_data)
 
 
+@dataclass
+class Devices:
+    """GPUs in memory: they sign any base, or fail."""
+
+    fault: Exception | None = None
+    asked: list[tuple[bytes, Endorsements]] = field(
+        default_factory=list[tuple[bytes, Endorsements]]
+    )
+
+    def acquire(
+        self, base: bytes, endorsements: Endorsements
+    ) -> tuple[GpuEvidence, ...]:
+        self.asked.append((base, endorsements))
+        if self.fault is not None:
+            raise self.fault
+        return (_gpu(base),)
+
+
+def _gpu(base: bytes) -> GpuEvidence:
+    return GpuEvidence(
+        kind=DeviceKind.NVIDIA_GPU, report=b"report" + base, chain=(b"leaf",)
+    )
+
+
 @dataclass(kw_only=True)
 class Running:
     """A process under test."""
 
     provider: Provider
+    devices: Devices
     folder: Path
     notices: list[str] = field(default_factory=list[str])
     clock: float = 0.0
@@ -97,13 +132,19 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, provider: Provider) -> AsyncGenerator[Running]:
-    run = Running(provider=provider, folder=folder)
+async def running(
+    folder: Path, provider: Provider, *, gpus: bool = False
+) -> AsyncGenerator[Running]:
+    run = Running(provider=provider, devices=Devices(), folder=folder)
     settings = EvidenceSettings(
         endorsements=folder / "endorsements", listen=run.listen, identify=run.identify
     )
     server = EvidenceServer(
-        settings, provider, run.notices.append, timer=lambda: run.clock
+        settings,
+        provider,
+        run.notices.append,
+        devices=run.devices if gpus else None,
+        timer=lambda: run.clock,
     )
     await server.start()
     try:
@@ -143,6 +184,37 @@ async def test_server_gets_no_device(tmp_path: Path) -> None:
     assert run.provider.asked == []
 
 
+async def test_server_gets_its_gpus_over_its_base(tmp_path: Path) -> None:
+    (tmp_path / "endorsements").mkdir()
+    (tmp_path / "endorsements" / "crl.der").write_bytes(b"list")
+    async with running(tmp_path, Provider(), gpus=True) as run:
+        assert await run.source.acquire_devices(DATA) == (_gpu(DATA),)
+        assert run.provider.asked == []
+        assert run.devices.asked == [(DATA, Endorsements(crl=b"list"))]
+        run.devices.fault = AcquisitionError("NVML: NVMLError_NotSupported")
+        with pytest.raises(EvidenceError, match="did not answer"):
+            await run.source.acquire_devices(DATA)
+    assert run.notices == [f"{NO_EVIDENCE}: NVML: NVMLError_NotSupported"]
+
+
+async def test_stapler_learns_the_gpus_and_no_more(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider(), gpus=True) as run:
+        assert await exchange(run.identify, b"\2" + DATA) == b""
+        answer = await exchange(run.identify, b"\4" + DATA)
+        assert await exchange(run.identify, b"\4" + bytes(64)) == answer
+        run.clock = IDENTITY_KEPT_S
+        assert await exchange(run.identify, b"\4" + DATA) == answer
+    assert parse_devices(answer[4:]) == (_gpu(identity_data()),)
+    assert run.devices.asked == [(identity_data(), Endorsements())] * 2
+    assert run.provider.asked == []
+
+
+async def test_a_machine_without_gpus_says_so_to_the_stapler(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        answer = await exchange(run.identify, b"\4" + DATA)
+    assert parse_devices(answer[4:]) == ()
+
+
 async def test_endorsements_are_read_anew_for_each_request(tmp_path: Path) -> None:
     folder = tmp_path / "endorsements"
     async with running(tmp_path, Provider()) as run:
@@ -166,6 +238,8 @@ def test_every_endorsement_has_its_file(tmp_path: Path) -> None:
         ark=b"ark.der",
         crl=b"crl.der",
         collateral=b"collateral.json",
+        quote=b"td-quote.bin",
+        named={LIST: LIST.encode(), ANSWER: ANSWER.encode()},
     )
     assert "vek.der" not in repr(read_endorsements(tmp_path))
 
@@ -175,6 +249,35 @@ def test_endorsement_that_is_too_long_is_refused(tmp_path: Path, name: str) -> N
     (tmp_path / name).write_bytes(bytes(100_000))
     with pytest.raises(AcquisitionError, match=f"{name}: more than"):
         read_endorsements(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nitro-crl-.der",
+        f"nitro-crl-{'a' * 63}.der",
+        f"nitro-crl-{'a' * 64}.pem",
+        f"gpu-ocsp-{'A' * 64}.der",
+        f".{ANSWER}.0011223344556677",
+    ],
+)
+def test_file_of_another_name_is_not_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(bytes(100_000))
+    assert read_endorsements(tmp_path) == Endorsements()
+
+
+def test_too_many_files_are_an_error(tmp_path: Path) -> None:
+    for number in range(MAX_NAMED + 1):
+        assert len(read_endorsements(tmp_path).named) == number
+        (tmp_path / answer_file(bytes([number]))).write_bytes(b"x")
+    with pytest.raises(AcquisitionError, match=f"more than {MAX_NAMED}"):
+        read_endorsements(tmp_path)
+
+
+def test_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(AcquisitionError, match=r"vek\.der: NotADirectoryError"):
+        read_endorsements(tmp_path / "file")
 
 
 def test_endorsement_at_the_limit_is_read(tmp_path: Path) -> None:
@@ -233,7 +336,7 @@ async def test_request_out_of_shape_gets_nothing(
     assert run.provider.asked == []
 
 
-@pytest.mark.parametrize("asked", [0, 4, 255])
+@pytest.mark.parametrize("asked", [0, 5, 255])
 async def test_unknown_request_gets_nothing(tmp_path: Path, asked: int) -> None:
     async with running(tmp_path, Provider()) as run:
         assert await exchange(run.listen, bytes([asked]) + DATA) == b""
@@ -433,6 +536,44 @@ def test_socket_that_cannot_be_had_is_an_error(
     assert capsys.readouterr().err.startswith("cannot listen: ")
 
 
+def test_gpus_without_nvidias_package_are_an_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(evidence_command, "forbid_core_dumps", lambda: None)
+    monkeypatch.setattr(evidence_command, "local_server", no_wall)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    arguments = [
+        *("evidence", "--provider", "nsm", "--endorsements", str(tmp_path)),
+        *("--listen", f"unix:{tmp_path}/e.sock", "--gpus", "nvml"),
+    ]
+    assert main(arguments) == 3
+    assert capsys.readouterr().err == f"{evidence_command.NO_NVML}\n"
+
+
+@pytest.mark.parametrize("gpus", ["none", "nvml"])
+def test_gpus_are_writable_only_where_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: str
+) -> None:
+    device, written = Path("/dev/nvidia0"), list[Path]()
+
+    def wall(writes: Sequence[Path]) -> Wall:
+        written.extend(writes)
+        return Wall()
+
+    monkeypatch.setattr(evidence_command, "forbid_core_dumps", lambda: None)
+    monkeypatch.setattr(evidence_command, "local_server", wall)
+    monkeypatch.setattr(evidence_command, "gpus", lambda: ((device,), ()))
+    monkeypatch.setitem(sys.modules, "pynvml", ModuleType("pynvml"))
+    arguments = [
+        *("evidence", "--provider", "nsm", "--endorsements", str(tmp_path)),
+        *("--listen", f"unix:{tmp_path}/absent/e.sock", "--gpus", gpus),
+    ]
+    assert main(arguments) == 3
+    assert (device in written) is (gpus == "nvml")
+
+
 @pytest.mark.parametrize("provider", ["tsm", "nsm", "azure-vtpm"])
 def test_every_provider_is_made(provider: str) -> None:
     arguments = evidence_command.EvidenceArguments(privilege_level=None)
@@ -444,8 +585,8 @@ def test_every_provider_is_made(provider: str) -> None:
 def test_server_does_not_load_what_talks_to_devices() -> None:
     code = (
         "import sys, curtilage.enclave_server.__main__\n"
-        "bad = [name for name in sys.modules if 'acquire_' in name"
-        " or '.stapler' in name or 'evidence_process' in name]\n"
+        "bad = [name for name in sys.modules if '.acquire' in name"
+        " or '.stapler' in name]\n"
         "assert not bad, bad\n"
     )
     done = subprocess.run(

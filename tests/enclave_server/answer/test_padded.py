@@ -120,11 +120,11 @@ async def test_head_goes_out_before_the_model_is_asked(stream: bool) -> None:
 
 
 async def test_late_tick_comes_at_once_and_is_not_merged() -> None:
-    played = await play(Begun(), END, lag_s=[0, 0, 0.0051])
+    played = await play(Begun(), END, lag_s=[0, 0, 0, 0, 0.0051])
     assert played.sizes == frame_sizes(8)
-    # The third is 5.1 ms late; two more were due by then and go out with it,
-    # each by itself; those behind keep their times.
-    assert played.times == [0.002, 0.004, 0.0111, 0.0111, 0.0111, 0.012, 0.014, 0.016]
+    # The third is sealed 5.1 ms late, so sent 4.7 ms late; two more were due by then
+    # and go out with it, each by itself; those behind keep their times.
+    assert played.times == [0.002, 0.004, 0.0107, 0.0107, 0.0107, 0.012, 0.014, 0.016]
     assert played.late
 
 

@@ -29,6 +29,12 @@ from curtilage.attest.receipt import (
     decode_field,
     open_receipt,
 )
+from curtilage.attest.sandbox import (
+    Ephemerality,
+    Isolation,
+    SandboxStatement,
+    encode_statement,
+)
 from curtilage.attest.verify import verify, verify_challenge
 from curtilage.enclave_server.answer.challenger import Challenger
 from curtilage.enclave_server.config import AnchorFile
@@ -49,6 +55,7 @@ from curtilage_dev.emulated.tpm import (
 )
 from support.enclave_deployment import AnyWorld, make_any_world
 from support.enclave_parts import QUICK
+from support.sandboxes import HELD, naming, statement
 
 SHORT = [Tee.EMULATED_NITRO]
 
@@ -263,10 +270,76 @@ async def test_a_release_that_names_a_sandbox_is_not_vouched_for(
         Tee.EMULATED_NITRO,
         change=lambda manifest: replace(manifest, sandbox=digest),
     )
-    with pytest.raises(BundleError, match="applies none") as refused:
+    with pytest.raises(BundleError, match="is in none") as refused:
         await world.keeper.renew()
     assert refused.value.code == "sandbox_not_applied"
     assert world.keeper.published(world.clock.now) is None
+    assert world.evidence.asked == []
+
+
+async def test_a_sandbox_is_stated_as_it_was_loaded(tmp_path: Path) -> None:
+    """Never as the release says; the two are compared."""
+    world = make_any_world(
+        tmp_path,
+        Tee.EMULATED_NITRO,
+        change=lambda manifest: naming(manifest, statement()),
+        sandbox=statement(),
+    )
+    await world.keeper.renew()
+    bundle = parse_bundle(published(world))
+    assert (bundle.v, bundle.sandbox) == (4, encode_statement(statement()))
+    verified = world.keeper.require().verified
+    assert verified.sandbox == statement()
+    assert verified.shows >= {Claim.ISOLATION, Claim.EPHEMERALITY}
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [
+        statement(loaded="00" * 32),
+        statement(isolation=Isolation.SHARED),
+        statement(ephemerality=Ephemerality.NONE),
+    ],
+    ids=["digest", "isolation", "ephemerality"],
+)
+async def test_another_sandbox_than_the_releases_is_not_vouched_for(
+    tmp_path: Path, loaded: SandboxStatement
+) -> None:
+    world = make_any_world(
+        tmp_path,
+        Tee.EMULATED_NITRO,
+        change=lambda manifest: naming(manifest, statement()),
+        sandbox=loaded,
+    )
+    assert await refusal(world) == "sandbox_not_released"
+    assert world.evidence.asked == []
+
+
+async def test_a_sandbox_that_no_release_names_is_not_vouched_for(
+    tmp_path: Path,
+) -> None:
+    world = make_any_world(tmp_path, Tee.EMULATED_NITRO, sandbox=statement())
+    assert await refusal(world) == "sandbox_not_released"
+
+
+async def test_an_open_sandbox_is_not_served(tmp_path: Path) -> None:
+    opened = statement(result=replace(HELD, landlock_abi=0))
+    world = make_any_world(
+        tmp_path,
+        Tee.EMULATED_NITRO,
+        change=lambda manifest: naming(manifest, opened),
+        sandbox=opened,
+    )
+    assert await refusal(world) == "sandbox_open"
+    assert world.keeper.published(world.clock.now) is None
+
+
+async def test_without_a_launcher_nothing_is_stated(world: AnyWorld) -> None:
+    await world.keeper.renew()
+    bundle = parse_bundle(published(world))
+    assert (bundle.v, bundle.sandbox) == (4, b"")
+    shown = world.keeper.require().verified.shows
+    assert not shown & {Claim.NO_WRITE, Claim.ISOLATION, Claim.EPHEMERALITY}
 
 
 async def test_consistency_proof_is_read_from_its_file(world: AnyWorld) -> None:

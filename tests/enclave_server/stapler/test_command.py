@@ -5,21 +5,26 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from curtilage.attest.evidence import Tee
+from curtilage.attest.evidence import DeviceKind, GpuEvidence, Tee
 from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.acquire.endorsements import read_endorsements
 from curtilage.enclave_server.acquire.process import EvidenceServer, EvidenceSettings
 from curtilage.enclave_server.stapler.__main__ import main
 from curtilage.enclave_server.stapler.errors import FetchError, IdentityError
 from curtilage.enclave_server.stapler.fetch import ATTEMPTS, FIRST_PAUSE_S, Fetcher
-from curtilage.enclave_server.stapler.identity import ask_identity
+from curtilage.enclave_server.stapler.identity import (
+    ask_devices,
+    ask_identity,
+    chains_of,
+)
+from curtilage.enclave_server.stapler.run import devices_file
 from support.enclave_parts import until
 from support.enclave_vendors import (
     amd_pages,
@@ -32,6 +37,7 @@ from support.enclave_vendors import (
 
 CANARY = "canary-55aa"
 Answer = Callable[[web.BaseRequest], web.StreamResponse]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
@@ -39,6 +45,12 @@ async def answering(answer: Answer) -> AsyncGenerator[str]:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return answer(request)
 
+    async with handling(handle) as base:
+        yield base
+
+
+@asynccontextmanager
+async def handling(handle: Handler) -> AsyncGenerator[str]:
     runner = web.ServerRunner(web.Server(handle))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -273,14 +285,32 @@ class Machine:
         return self.evidence or snp_evidence()
 
 
+class Gpu:
+    """A GPU in memory."""
+
+    def acquire(self, base: bytes, endorsements: object) -> tuple[GpuEvidence, ...]:
+        assert base
+        assert endorsements
+        return (
+            GpuEvidence(
+                kind=DeviceKind.NVIDIA_GPU, report=b"r", chain=(b"leaf", b"root")
+            ),
+        )
+
+
 @asynccontextmanager
-async def evidence_process(folder: Path) -> AsyncGenerator[Path]:
+async def evidence_process(folder: Path, *, gpus: bool = False) -> AsyncGenerator[Path]:
     settings = EvidenceSettings(
         endorsements=folder / "e",
         listen=folder / "e.sock",
         identify=folder / "i.sock",
     )
-    server = EvidenceServer(settings, Machine(), lambda _line: None)  # type: ignore[arg-type]
+    server = EvidenceServer(
+        settings,
+        Machine(),  # type: ignore[arg-type]
+        lambda _line: None,
+        devices=Gpu() if gpus else None,
+    )
     await server.start()
     try:
         yield folder / "i.sock"
@@ -302,6 +332,36 @@ async def test_identity_is_stored_to_be_carried_along(tmp_path: Path) -> None:
         code = await asyncio.to_thread(main, [*arguments, "--out", str(out)])
     assert code == 0
     assert out.read_bytes() == encode_cpu_evidence(snp_evidence())
+    assert not devices_file(out).exists()
+
+
+async def test_gpus_are_identified_next_to_the_machine(tmp_path: Path) -> None:
+    async with evidence_process(tmp_path, gpus=True) as socket:
+        arguments = ["identify", "--socket", f"unix:{socket}"]
+        out = tmp_path / "identity.json"
+        code = await asyncio.to_thread(main, [*arguments, "--out", str(out)])
+        devices = await ask_devices(socket)
+    assert code == 0
+    assert devices_file(out).read_bytes() == devices
+    assert chains_of(devices) == ((b"leaf", b"root"),)
+
+
+async def test_post_sends_its_body_and_type() -> None:
+    seen: list[tuple[str, str | None, bytes]] = []
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        kind = request.headers.get("Content-Type")
+        seen.append((request.method, kind, await request.read()))
+        if len(seen) == 1:
+            return web.Response(status=503)
+        return web.Response(body=b"answer")
+
+    async with handling(handle) as base, Fetcher(sleep=Sleeps()) as fetcher:
+        fetched = await fetcher.post(base, b"\0asked", content_type="a/b", limit=6)
+        assert fetched.body == b"answer"
+        with pytest.raises(FetchError, match="more than 5 bytes"):
+            await fetcher.post(base, b"", content_type="a/b", limit=5)
+    assert seen[:2] == [("POST", "a/b", b"\0asked")] * 2
 
 
 async def test_too_large_an_answer_is_not_read(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from curtilage.attest.amd_tcb import Product, Tcb
-from curtilage.attest.evidence import NitroEvidence, SnpEvidence, TdxEvidence, Tee
+from curtilage.attest.evidence import (
+    NitroEvidence,
+    SnpEvidence,
+    TdxEvidence,
+    Tee,
+    TpmEvidence,
+    TpmQuote,
+)
 from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.attest.sev_snp.report import (
     OFFSET_CHIP_ID,
@@ -345,7 +352,19 @@ def test_signed_json_is_cut_and_never_written_anew() -> None:
         (b"{}", "malformed"),
         (
             encode_cpu_evidence(NitroEvidence(tee=Tee.NITRO, document=b"d")),
-            "nothing is stapled to nitro",
+            "malformed",
+        ),
+        (
+            encode_cpu_evidence(
+                TpmEvidence(
+                    tee=Tee.TPM,
+                    quote=TpmQuote(
+                        message=b"m", signature=b"s", pcrs=((0, bytes(32)),)
+                    ),
+                    ak=b"key",
+                )
+            ),
+            "nothing is stapled to tpm",
         ),
         (
             encode_cpu_evidence(

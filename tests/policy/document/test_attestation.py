@@ -15,6 +15,7 @@ from curtilage.attest.expectations import (
     EMULATED_PRODUCTS,
     VENDOR_ROOT_FINGERPRINTS,
     AnchorKind,
+    Revocation,
 )
 from curtilage.attest.expectations_checks import validate_expectations
 from curtilage.attest.log.note import COSIGNATURE_V1, ED25519, NoteKey
@@ -24,6 +25,7 @@ from curtilage.policy.document.attestation import (
     ClaimName,
     DeviceName,
     EmulatedProduct,
+    RevocationName,
     TeeName,
 )
 from curtilage.policy.document.checks import Tree
@@ -367,6 +369,7 @@ def test_words_of_the_file_are_the_words_of_the_verifier() -> None:
     assert set(get_args(DeviceName)) == {kind.value for kind in DeviceKind}
     assert set(get_args(ClaimName)) == {claim.value for claim in Claim}
     assert set(get_args(EmulatedProduct)) == EMULATED_PRODUCTS
+    assert set(get_args(RevocationName)) == {each.value for each in Revocation}
 
 
 def test_production_refuses_whatever_shows_no_isolation() -> None:

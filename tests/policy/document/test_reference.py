@@ -7,13 +7,16 @@ import pytest
 from curtilage.policy.decision.classes import CLASSES
 from curtilage.policy.decision.rules import RESERVED_IDS, WINDOW_CHARS
 from curtilage.policy.document.attestation import (
+    AcceptedBreak,
     Anchor,
     Attestation,
+    Custody,
     Demand,
     Freshness,
     Gpu,
     Log,
     MinTCB,
+    Nitro,
     Platforms,
     Releases,
     Snp,
@@ -79,6 +82,8 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         ExclusionEntry,
         Approval,
         Attestation,
+        AcceptedBreak,
+        Custody,
         Anchor,
         Releases,
         Log,
@@ -86,6 +91,7 @@ TEXT = REFERENCE.read_text(encoding="utf-8")
         Snp,
         MinTCB,
         Tdx,
+        Nitro,
         Gpu,
         Platforms,
         Freshness,

@@ -19,7 +19,7 @@ from curtilage.attest.azure.hcl import (
     parse_runtime_data,
     parse_td_report,
 )
-from curtilage.attest.claims import CpuClaims, Link, Measurement
+from curtilage.attest.claims import HOST_DATA, CpuClaims, Link
 from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import (
@@ -28,7 +28,11 @@ from curtilage.attest.evidence import (
     TdxEvidence,
     hardware_of,
 )
-from curtilage.attest.sev_snp.verify import SnpRules, verify_snp_platform
+from curtilage.attest.sev_snp.verify import (
+    SnpRules,
+    for_host_data,
+    verify_snp_platform,
+)
 from curtilage.attest.steps import StepLog
 from curtilage.attest.tdx.verify import TdxRules, verify_td
 from curtilage.attest.tpm.quote import (
@@ -53,17 +57,13 @@ class AzureRules:
     """The expectations of one VM's evidence.
 
     Attributes:
-        snp: rules for the hardware where it is SEV-SNP; its measurements are
-            not used.
-        tdx: rules for the hardware where it is TDX; its measurements are not
-            used.
-        measurements: the accepted sets of registers: the hardware's and
-            the quote's together.
+        snp: rules for the hardware where it is SEV-SNP; its measurements are the
+            accepted sets of registers: the hardware's and the quote's together.
+        tdx: the same for the hardware where it is TDX.
     """
 
     snp: SnpRules
     tdx: TdxRules
-    measurements: tuple[Measurement, ...]
 
 
 def verify_azure(
@@ -89,8 +89,10 @@ def verify_azure(
     # The steps of the hardware's own verifier, without its measurement.
     if isinstance(evidence.hardware, TdxEvidence):
         hardware = verify_td(evidence.hardware, rules.tdx, now=now, log=log)
+        accepted = rules.tdx.measurements
     else:
         hardware = verify_snp_platform(evidence.hardware, rules.snp, now=now, log=log)
+        accepted = for_host_data(rules.snp, hardware.registers[HOST_DATA])
     # A TDREPORT carries no signature: what it says must be what the quote says.
     if blob.kind is HardwareKind.TDX:
         _check_td_report(blob, hardware, log)
@@ -114,7 +116,7 @@ def verify_azure(
     # The names do not overlap (``launch``, ``mrtd`` and so on; ``pcr0`` to ``pcr23``),
     # so neither half can stand in the other's place.
     registers = {**hardware.registers, **quote.registers()}
-    check_registers(registers, rules.measurements, evidence.tee, log=log)
+    check_registers(registers, accepted, evidence.tee, log=log)
     vouched = Link(
         subject="attestation key",
         issuer=hardware.links[-1].subject,

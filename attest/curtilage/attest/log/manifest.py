@@ -20,12 +20,16 @@ from curtilage.attest.encoding.strict_json import (
 )
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import MAX_MANIFEST_BYTES
+from curtilage.attest.sandbox import Ephemerality, Isolation, word_of
 from curtilage.wire.errors import MalformedError
 from curtilage.wire.shaping import Shape, TransportParameters
 
 MANIFEST_VERSION: Final = 3
 RESIDENCY_VERSION: Final = 4
 """The version of a manifest with a location; otherwise the same as version 3."""
+SANDBOX_VERSION: Final = 5
+"""The version of a manifest whose sandbox an enclave proves; otherwise as version 4,
+but the location may be empty."""
 MAX_MEASUREMENTS: Final = 64
 MAX_MODELS: Final = 64
 MAX_IMAGES: Final = 16
@@ -61,6 +65,14 @@ _KEYS: Final = (
     "transport",
 )
 _RESIDENCY_KEYS: Final = ("operator", "country", "region")
+_MODE_KEYS: Final = ("isolation", "ephemerality")
+_ALL_KEYS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType(
+    {
+        MANIFEST_VERSION: _KEYS,
+        RESIDENCY_VERSION: (*_KEYS, *_RESIDENCY_KEYS),
+        SANDBOX_VERSION: (*_KEYS, *_RESIDENCY_KEYS, *_MODE_KEYS),
+    }
+)
 _IMAGE_KEYS: Final = ("name", "sha256")
 _GPU_KEYS: Final = ("drivers", "vbioses", "golden")
 _TCB_KEYS: Final = ("product", "fmc", "bl", "tee", "snp", "ucode")
@@ -137,9 +149,11 @@ class ReleaseManifest:
         transport: how the release shapes its answers.
         images: the files it consists of.
         gpu: the GPUs it may use, in addition to what a policy demands.
-        sandbox: SHA-256 of the sandbox policy it runs under, lower-case hex, or
-            "" where it runs under none.
+        sandbox: SHA-256 of the description of the sandbox that it loads, lower-case
+            hex, or "" where it loads none.
         residency: where it runs, and by whom.
+        isolation: what separates the requests that it answers; with a sandbox.
+        ephemerality: what becomes of their memory; with a sandbox.
     """
 
     name: str
@@ -154,6 +168,8 @@ class ReleaseManifest:
     gpu: GpuRelease = field(default_factory=GpuRelease)
     sandbox: str = ""
     residency: Residency = Residency()
+    isolation: Isolation | None = None
+    ephemerality: Ephemerality | None = None
 
     def __post_init__(self) -> None:
         """Make the mappings immutable."""
@@ -170,9 +186,18 @@ def encode_manifest(manifest: ReleaseManifest) -> bytes:
     transport, residency = manifest.transport, manifest.residency
     # A manifest without statements keeps its encoding: its digest is in logs,
     # policies and receipts.
+    version = MANIFEST_VERSION
     stated: dict[str, str] = {}
     if residency != Residency():
+        version = RESIDENCY_VERSION
+    if manifest.isolation or manifest.ephemerality:
+        version = SANDBOX_VERSION
         stated = {
+            "isolation": manifest.isolation or "",
+            "ephemerality": manifest.ephemerality or "",
+        }
+    if version >= RESIDENCY_VERSION:
+        stated |= {
             "operator": residency.operator,
             "country": residency.country,
             "region": residency.region,
@@ -180,7 +205,7 @@ def encode_manifest(manifest: ReleaseManifest) -> bytes:
     return canonical_json(
         {
             **stated,
-            "v": RESIDENCY_VERSION if stated else MANIFEST_VERSION,
+            "v": version,
             "name": manifest.name,
             "version": manifest.version,
             "source": manifest.source,
@@ -234,15 +259,16 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
     fields = parse_object(data, where="manifest", limit_bytes=MAX_MANIFEST_BYTES)
     # The version first: another version's keys are not "unknown", just others.
     version = fields.integer("v")
-    if version not in {MANIFEST_VERSION, RESIDENCY_VERSION}:
+    if version not in _ALL_KEYS:
         raise RefusedError(
             RefusalCode.UNSUPPORTED_VERSION,
-            f"manifest.v is neither {MANIFEST_VERSION} nor {RESIDENCY_VERSION}",
+            f"manifest.v is not {MANIFEST_VERSION} to {SANDBOX_VERSION}",
         )
     # All keys, also the empty ones: an optional key could be omitted to avoid the
     # statement.
-    stated = version == RESIDENCY_VERSION
-    fields.require((*_KEYS, *_RESIDENCY_KEYS) if stated else _KEYS)
+    fields.require(_ALL_KEYS[version])
+    located = version >= RESIDENCY_VERSION
+    isolation, ephemerality = _parse_modes(fields, version)
     manifest = ReleaseManifest(
         name=_named(fields, "name", _NAME),
         version=_named(fields, "version", _VERSION),
@@ -255,7 +281,9 @@ def parse_manifest(data: bytes) -> ReleaseManifest:
         sandbox=_matching(fields, "sandbox", _SHA256_OR_NONE),
         not_after=fields.integer("not_after"),
         transport=_parse_transport(fields.child("transport")),
-        residency=_parse_residency(fields) if stated else Residency(),
+        residency=_parse_residency(fields) if located else Residency(),
+        isolation=isolation,
+        ephemerality=ephemerality,
     )
     # One release, one spelling, one leaf. Otherwise a publisher could log the same
     # release twice and deny one of them.
@@ -341,6 +369,19 @@ def _parse_residency(fields: Fields) -> Residency:
         operator=_named(fields, "operator", _OPERATOR),
         country=_named(fields, "country", _COUNTRY),
         region=_named(fields, "region", _REGION),
+    )
+
+
+def _parse_modes(
+    fields: Fields, version: int
+) -> tuple[Isolation | None, Ephemerality | None]:
+    if version != SANDBOX_VERSION:
+        return None, None
+    # Without a sandbox nothing would show that the enclave keeps to them.
+    _matching(fields, "sandbox", _SHA256)
+    return (
+        Isolation(word_of(fields, "isolation", Isolation)),
+        Ephemerality(word_of(fields, "ephemerality", Ephemerality)),
     )
 
 

@@ -206,6 +206,20 @@ def parse_note(text: str) -> Note:
     return Note(body=body + "\n", signatures=_parse_signatures(tail))
 
 
+def require_signed(note: Note, key: NoteKey) -> None:
+    """Refuse a note that an Ed25519 key has not signed.
+
+    Raises:
+        RefusedError: ``unsigned``; or, of a line that bears the key's name and id,
+            ``malformed`` or ``bad_signature``.
+    """
+    signatures = _signatures_by(note, key, ED25519)
+    for signature in signatures:
+        _verify_signature(key, signature, note.body.encode())
+    if not signatures:
+        raise RefusedError(RefusalCode.UNSIGNED, f"{key.name} has not signed")
+
+
 def parse_checkpoint(text: str) -> tuple[Note, UnverifiedHead]:
     """Read a checkpoint without verifying anything."""
     note = parse_note(text)
@@ -454,16 +468,12 @@ def _signatures_by(note: Note, key: NoteKey, kind: int) -> list[bytes]:
 
 def _verify_log_signature(note: Note, head: UnverifiedHead, key: NoteKey) -> None:
     if key.log_type == SUBTREE_V1:
-        signed = cosignature_time(note, head, key) is not None
-    else:
-        signatures = _signatures_by(note, key, ED25519)
-        for signature in signatures:
-            _verify_signature(key, signature, note.body.encode())
-        signed = bool(signatures)
-    # Distinguished from a bad signature: a checkpoint that only witnesses signed is not
-    # the log's.
-    if not signed:
-        raise RefusedError(RefusalCode.UNSIGNED, "the log's key has not signed")
+        # Distinguished from a bad signature: a checkpoint that only witnesses signed is
+        # not the log's.
+        if cosignature_time(note, head, key) is None:
+            raise RefusedError(RefusalCode.UNSIGNED, f"{key.name} has not signed")
+        return
+    require_signed(note, key)
 
 
 def _verify_signature(key: NoteKey, signature: bytes, message: bytes) -> None:

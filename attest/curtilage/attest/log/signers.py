@@ -50,7 +50,10 @@ class LogSigner:
         """Sign a tree head; the caller must ensure that it is append-only."""
         # The private key signs whatever it is given. Only the caller can prevent
         # signing two trees; witnesses exist to detect it.
-        body = checkpoint_body(self.name, size, root)
+        return self.note(checkpoint_body(self.name, size, root))
+
+    def note(self, body: str) -> str:
+        """Sign a text that ends in a newline; the caller must mean what it says."""
         line = signature_line(self.public, ED25519, self.key.sign(body.encode()))
         return f"{body}\n{line}"
 

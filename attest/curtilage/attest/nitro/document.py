@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from curtilage.attest.encoding.cbor import CborValue, decode
+from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.encoding.strict_json import malformed, too_large
 from curtilage.attest.evidence import MAX_DOCUMENT_BYTES
 
@@ -87,6 +88,19 @@ def parse_nitro_document(payload: bytes) -> NitroDocument:
         user_data=_optional(fields, "user_data", MAX_USER_DATA_BYTES),
         nonce=_optional(fields, "nonce", MAX_NONCE_BYTES),
     )
+
+
+def certificates_of(document: bytes) -> tuple[bytes, ...]:
+    """Return the certificates in a document, DER, root first; nothing is verified.
+
+    Raises:
+        RefusedError: as for the document.
+    """
+    signed = parse_cose_sign1(
+        document, where="document", limit_bytes=MAX_DOCUMENT_BYTES
+    )
+    fields = parse_nitro_document(signed.payload)
+    return (*fields.cabundle, fields.certificate)
 
 
 def _module_id(value: CborValue) -> str:

@@ -5,16 +5,16 @@
     3. document root: the first certificate is the pinned one
     4. document chain: P-384 and SHA-384 throughout; names, authority, path length
     5. document certificate dates: all valid now
-    6. document signature: ECDSA P-384 by the leaf over the bytes as they came
-    7. document time: neither of the future nor older than a leaf lives
-    8. debug mode: registers 0 to 2 were measured
-    9. document measurement: an accepted set of registers
+    6. document revocation: stapled lists hold; there are some if the policy asks
+    7. document signature: ECDSA P-384 by the leaf over the bytes as they came
+    8. document time: neither of the future nor older than a leaf lives
+    9. debug mode: registers 0 to 2 were measured
+    10. document measurement: an accepted set of registers
 
 One path for genuine and for emulated evidence; only the pinned root differs.
 Not signed, and therefore fixed: tag and unprotected header. Inherent in ECDSA:
 for a signature (r, s) also (r, n - s) holds, so a document has two spellings,
-and nothing may be keyed by its digest. AWS publishes revocation lists for the
-intermediates; they are not checked, since the leaf is valid for three hours.
+and nothing may be keyed by its digest.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from curtilage.attest.claims import CpuClaims, Measurement, require_measurement
 from curtilage.attest.encoding.cose import parse_cose_sign1
 from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import MAX_DOCUMENT_BYTES, NitroEvidence
-from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.expectations import Revocation, TrustAnchor
 from curtilage.attest.nitro.document import NitroDocument, parse_nitro_document
 from curtilage.attest.steps import StepLog
 from curtilage.attest.x509.certificates import Certificate, verify_p384
@@ -36,6 +36,11 @@ from curtilage.attest.x509.p384_chain import (
     check_dates,
     check_pinned_root,
     parse_chain,
+)
+from curtilage.attest.x509.revocation import (
+    MAX_LIST_AGE_S,
+    RevocationRules,
+    check_lists,
 )
 
 # As long as the leaf that AWS issues to an enclave lives.
@@ -53,6 +58,7 @@ class NitroCheck(StrEnum):
     ROOT = "document root"
     CHAIN = "document chain"
     DATES = "document certificate dates"
+    REVOCATION = "document revocation"
     SIGNATURE = "document signature"
     TIME = "document time"
     DEBUG = "debug mode"
@@ -68,12 +74,14 @@ class NitroRules:
         clock_skew_s: how far ahead the platform's clock may run.
         max_age_s: how old a document may be; never more than a leaf's life counts.
         measurements: the accepted sets of registers.
+        revocation: whether revocation lists must be stapled.
     """
 
     anchors: tuple[TrustAnchor, ...]
     clock_skew_s: int
     max_age_s: int
     measurements: tuple[Measurement, ...]
+    revocation: Revocation = Revocation.IF_STAPLED
 
 
 def verify_nitro(
@@ -95,7 +103,7 @@ def verify_nitro(
         RefusedError: the first step that does not hold.
     """
     # The chain is read, pinned and verified; only then is the payload authentic. The
-    # chain is inside the payload that it must vouch for, so until step 6 it is a claim
+    # chain is inside the payload that it must vouch for, so until step 7 it is a claim
     # like the rest.
     # 1. No tag and no unprotected header: neither is signed, so each would be a place
     # for a carrier to write into.
@@ -124,13 +132,24 @@ def verify_nitro(
     log.begin(NitroCheck.DATES)
     expires_at = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
     log.passed(f"valid until {expires_at:%Y-%m-%d %H:%M:%S} UTC")
-    # 6. The hypervisor's key for this enclave signed the payload.
+    # 6. AWS lists what it has revoked, one list for each authority.
+    log.begin(NitroCheck.REVOCATION)
+    asked = RevocationRules(
+        rule=rules.revocation,
+        max_age_s=MAX_LIST_AGE_S,
+        clock_skew_s=rules.clock_skew_s,
+        now=now,
+    )
+    listed = check_lists(chain, evidence.crls, asked)
+    expires_at = listed.until(expires_at)
+    log.passed(listed.words)
+    # 7. The hypervisor's key for this enclave signed the payload.
     log.begin(NitroCheck.SIGNATURE)
     leaf = chain[-1]
     if not verify_p384(leaf.public_key, signed.signed_part, signed.der_signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "document signature")
     log.passed(f"ECDSA P-384 over {len(signed.payload)} bytes of payload")
-    # 7. The signed time, compared with the clock.
+    # 8. The signed time, compared with the clock.
     log.begin(NitroCheck.TIME)
     made = _made(document)
     max_age_s = min(rules.max_age_s, MAX_DOCUMENT_AGE_S)
@@ -143,7 +162,7 @@ def verify_nitro(
     if now > old_at:
         raise RefusedError(RefusalCode.STALE, f"older than {max_age_s} s")
     log.passed(f"made {made:%Y-%m-%d %H:%M:%S} UTC")
-    # 8. An enclave in debug mode reports zeros in place of its measurements. Its chain
+    # 9. An enclave in debug mode reports zeros in place of its measurements. Its chain
     # and its signature are genuine, so only this reveals it; a register that is missing
     # counts as zeros.
     log.begin(NitroCheck.DEBUG)
@@ -154,7 +173,7 @@ def verify_nitro(
         )
     log.passed("registers 0 to 2 were measured")
     claims = _claims(evidence, document, chain, min(expires_at, old_at))
-    # 9. What was launched is accepted.
+    # 10. What was launched is accepted.
     log.begin(NitroCheck.MEASUREMENT)
     require_measurement(claims.registers, rules.measurements, claims.tee)
     log.passed(f"pcr0 {claims.registers['pcr0'][:16]}…")

@@ -1,10 +1,11 @@
 """The firmware identity in a device's certificate (TCG DICE, 2.23.133.5.4.1).
 
-The extension comes in two forms under one identifier. Older devices carry a
-CompositeDeviceID (version, the issuer's public key, FWID); newer ones a
-DiceTcbInfo, whose member [6] lists FWIDs. A FWID is an algorithm and a digest.
-Both are parsed exactly as DER; a search for the digest's bytes would also find
-it where it means something else.
+The extension comes in two forms. Hopper carries a CompositeDeviceID (version, the
+issuer's public key, FWID); others a DiceTcbInfo, whose member [6] lists FWIDs, which
+Blackwell puts under 2.23.133.5.4.1.1. A FWID is an algorithm and a digest; Blackwell
+lists one of zeros next to its own, for a layer that was not measured. Both forms are
+parsed exactly as DER; a search for the digest's bytes would also find it where it
+means something else.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from curtilage.attest.encoding.strict_json import malformed
 from curtilage.attest.errors import RefusalCode, RefusedError
 
 DICE_TCB_INFO: Final = "2.23.133.5.4.1"
+BLACKWELL_TCB_INFO: Final = "2.23.133.5.4.1.1"
 FWID_BYTES: Final = 48
 # OBJECT IDENTIFIER id-sha384, with its header.
 _SHA384: Final = bytes.fromhex("0609608648016503040202")
@@ -27,10 +29,8 @@ _COMPOSITE_PARTS: Final = 3
 _WHERE: Final = "leaf's firmware identity"
 
 
-def firmware_ids(
-    extensions: Mapping[str, bytes], issuer_key: bytes
-) -> tuple[bytes, ...]:
-    """Return the SHA-384 firmware identities that a certificate names.
+def firmware_id(extensions: Mapping[str, bytes], issuer_key: bytes) -> bytes:
+    """Return the SHA-384 firmware identity that a certificate names.
 
     Args:
         extensions: the leaf's unrecognised extensions, raw, by OID.
@@ -38,25 +38,36 @@ def firmware_ids(
             older device's extension must name.
 
     Raises:
-        RefusedError: ``endorsement_mismatch`` without the extension or with
-            another issuer's key in it, ``malformed`` if it cannot be read.
+        RefusedError: ``endorsement_mismatch`` if it names none, several or another
+            issuer's key, ``malformed`` if it cannot be read.
     """
-    extension = extensions.get(DICE_TCB_INFO)
+    identifiers = (DICE_TCB_INFO, BLACKWELL_TCB_INFO)
+    found = [extensions[each] for each in identifiers if each in extensions]
+    # Two readers could take one each.
+    if len(found) > 1:
+        raise malformed(f"{_WHERE}: two extensions")
+    named: tuple[bytes, ...] = ()
+    for extension in found:
+        elements = _elements(_sequence(_only(extension)))
+        # The one form begins with a version, the other with a context tag; there is no
+        # third.
+        composite = bool(elements) and elements[0].tag == der.INTEGER
+        named = _composite(elements, issuer_key) if composite else _tcb_info(elements)
+    # Zeros are no digest of anything.
+    measured = [each for each in named if any(each)]
     # No firmware named is any firmware: the key may be an old one's, with a hole that
-    # has been mended since.
-    if extension is None:
+    # has been mended since. Of two, the report could name either.
+    if len(measured) != 1:
         raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "the leaf names no firmware"
+            RefusalCode.ENDORSEMENT_MISMATCH,
+            f"the leaf names {'several firmwares' if measured else 'no firmware'}",
         )
-    elements = _elements(_sequence(_only(extension)))
-    # The one form begins with a version, the other with a context tag; there is no
-    # third.
-    if elements and elements[0].tag == der.INTEGER:
-        return (_composite(elements, issuer_key),)
-    return _tcb_info(elements)
+    return measured[0]
 
 
-def _composite(elements: tuple[der.Element, ...], issuer_key: bytes) -> bytes:
+def _composite(
+    elements: tuple[der.Element, ...], issuer_key: bytes
+) -> tuple[bytes, ...]:
     if len(elements) != _COMPOSITE_PARTS:
         raise malformed(f"{_WHERE}: not three parts")
     _, device_key, fwid = elements
@@ -66,7 +77,7 @@ def _composite(elements: tuple[der.Element, ...], issuer_key: bytes) -> bytes:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "the firmware's device is another"
         )
-    return _fwid(_sequence(fwid))
+    return (_fwid(_sequence(fwid)),)
 
 
 def _tcb_info(elements: tuple[der.Element, ...]) -> tuple[bytes, ...]:
@@ -77,12 +88,7 @@ def _tcb_info(elements: tuple[der.Element, ...]) -> tuple[bytes, ...]:
     if alien or members != sorted(set(members)):
         raise malformed(f"{_WHERE}: unknown form")
     lists = [each.content for each in elements if each.tag == _FWIDS]
-    named = tuple(_fwid(_sequence(each)) for each in _elements(b"".join(lists)))
-    if not named:
-        raise RefusedError(
-            RefusalCode.ENDORSEMENT_MISMATCH, "the leaf names no firmware"
-        )
-    return named
+    return tuple(_fwid(_sequence(each)) for each in _elements(b"".join(lists)))
 
 
 def _fwid(content: bytes) -> bytes:

@@ -4,15 +4,17 @@
     2. GPU root: the last certificate is the pinned one
     3. GPU certificate chain: five certificates, P-384 and SHA-384 throughout
     4. GPU certificate dates: all valid now
-    5. GPU report signature: ECDSA P-384 by the leaf over all but the signature
-    6. GPU firmware identity: the leaf was made for the firmware that reports
-    7. GPU driver and VBIOS: both accepted
-    8. GPU measurements: an accepted set of measurements
+    5. GPU revocation: stapled answers hold; there are some if the policy asks
+    6. GPU report signature: ECDSA P-384 by the leaf over all but the signature
+    7. GPU firmware identity: the leaf was made for the firmware that reports
+    8. GPU driver and VBIOS: both accepted
+    9. GPU measurements: an accepted set of measurements
 
 Whether the nonce is the one that was derived from the CPU's evidence is the
 caller's to compare; without that, the report says nothing about which machine
-the GPU is in. Not covered offline: revocation (the certificates run to the year
-9999) and NVIDIA's reference manifests (RIM), whose place the golden digests take.
+the GPU is in. The certificates run to the year 9999, so only what is stapled about
+revocation ends them. NVIDIA's reference manifests (RIM) are not covered; the golden
+digests take their place.
 
 The golden digest is SHA-256 over the measurement record exactly as the report
 carries it: every block with its index, specification, sizes, type and value, in
@@ -51,7 +53,7 @@ from curtilage.attest.evidence import (
     GpuEvidence,
 )
 from curtilage.attest.expectations import GpuExpectations, TrustAnchor
-from curtilage.attest.nvidia.dice import firmware_ids
+from curtilage.attest.nvidia.dice import firmware_id
 from curtilage.attest.nvidia.spdm import SPDM_VERSION, SpdmReport, parse_spdm_report
 from curtilage.attest.steps import StepLog
 from curtilage.attest.x509.certificates import Certificate, verify_p384
@@ -61,6 +63,11 @@ from curtilage.attest.x509.p384_chain import (
     check_dates,
     check_pinned_root,
     parse_chain,
+)
+from curtilage.attest.x509.revocation import (
+    MAX_ANSWER_AGE_S,
+    RevocationRules,
+    check_answers,
 )
 
 CHAIN_LENGTH: Final = 5
@@ -94,6 +101,7 @@ class GpuCheck(StrEnum):
     ROOT = "GPU root"
     CHAIN = "GPU certificate chain"
     DATES = "GPU certificate dates"
+    REVOCATION = "GPU revocation"
     SIGNATURE = "GPU report signature"
     FIRMWARE = "GPU firmware identity"
     VERSIONS = "GPU driver and VBIOS"
@@ -170,7 +178,18 @@ def verify_gpu(
     log.begin(GpuCheck.DATES)
     expires_at = check_dates(chain, now=now, clock_skew_s=rules.clock_skew_s)
     log.passed(f"valid until {expires_at:%Y-%m-%d}")
-    # 5. The firmware's key signed request and response.
+    # 5. What NVIDIA answers about these certificates.
+    log.begin(GpuCheck.REVOCATION)
+    asked = RevocationRules(
+        rule=rules.expectations.revocation,
+        max_age_s=MAX_ANSWER_AGE_S,
+        clock_skew_s=rules.clock_skew_s,
+        now=now,
+    )
+    answered = check_answers(chain, evidence.ocsp, asked)
+    expires_at = answered.until(expires_at)
+    log.passed(answered.words)
+    # 6. The firmware's key signed request and response.
     log.begin(GpuCheck.SIGNATURE)
     # Over request and response together (DSP0274, L1/L2): the nonce is in the request,
     # so a recorded response cannot be put behind another request.
@@ -179,9 +198,9 @@ def verify_gpu(
     if not verify_p384(leaf.public_key, report.signed_part, signature):
         raise RefusedError(RefusalCode.BAD_SIGNATURE, "report signature")
     log.passed(f"ECDSA P-384 over {len(report.signed_part)} bytes")
-    # 6. The leaf is derived from the firmware; a report that names one names the same.
+    # 7. The leaf is derived from the firmware; a report that names one names the same.
     _check_firmware(report, chain, log)
-    # 7. Old versions have known holes, so they are listed, not compared.
+    # 8. Old versions have known holes, so they are listed, not compared.
     log.begin(GpuCheck.VERSIONS)
     driver, vbios = driver_version(report), vbios_version(report)
     if driver not in rules.expectations.drivers:
@@ -192,7 +211,7 @@ def verify_gpu(
         said = f"VBIOS {vbios} is not accepted; accepted"
         raise not_listed(said, rules.expectations.vbioses)
     log.passed(f"driver {driver}, VBIOS {vbios}")
-    # 8. The whole record at once, see the module's text.
+    # 9. The whole record at once, see the module's text.
     log.begin(GpuCheck.MEASUREMENTS)
     # One digest and not a comparison block by block: a block that is left out, added or
     # moved changes it too.
@@ -232,17 +251,17 @@ def _check_firmware(
 ) -> None:
     log.begin(GpuCheck.FIRMWARE)
     burnt_in, leaf = chain[-2:]
-    named = firmware_ids(leaf.unrecognised, burnt_in.key_info)
+    named = firmware_id(leaf.unrecognised, burnt_in.key_info)
     reported = report.opaque.get(OPAQUE_FWID)
     # Older drivers' reports name none, and the leaf's key signs that too. Where one is
     # named and differs, a key that was certified for one firmware is in the hands of
     # another.
-    if reported is not None and named != (reported,):
+    if reported is not None and named != reported:
         raise RefusedError(
             RefusalCode.ENDORSEMENT_MISMATCH, "report and key name two firmwares"
         )
     who = "the key's alone" if reported is None else "report's and key's"
-    log.passed(f"{who}: {', '.join(each.hex()[:16] for each in named)}…")
+    log.passed(f"{who}: {named.hex()[:16]}…")
 
 
 def refuse_token(data: bytes) -> None:

@@ -9,7 +9,7 @@ in its place if it is the same, byte for byte.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from cryptography.x509.oid import SignatureAlgorithmOID
@@ -27,8 +27,10 @@ from curtilage.attest.sev_snp.certificates import (
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport
 from curtilage.attest.x509.certificates import (
     Certificate,
+    current_until,
     parse_revocation_list,
 )
+from curtilage.attest.x509.kept import certified
 
 # AMD's extensions (1.3.6.1.4.1.3704.1.*).
 _PRODUCT_NAME: Final = "2"
@@ -196,7 +198,7 @@ def _issued(root: bytes, ask: bytes) -> bool:
         issuer, child = parse_certificate(root, "ARK"), parse_certificate(ask, "ASK")
     except RefusedError:
         return False
-    return verify_rsa_pss(issuer.public_key, child.signed_part, child.signature)
+    return certified(verify_rsa_pss, issuer, child.signed_part, child.signature)
 
 
 def check_issued(chain: VekChain) -> None:
@@ -234,7 +236,7 @@ def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: issuer's name")
     if child.algorithm != SignatureAlgorithmOID.RSASSA_PSS:
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: not RSASSA-PSS")
-    if not verify_rsa_pss(issuer.public_key, child.signed_part, child.signature):
+    if not certified(verify_rsa_pss, issuer, child.signed_part, child.signature):
         raise RefusedError(RefusalCode.CHAIN_INVALID, f"{name}: signature")
 
 
@@ -295,21 +297,16 @@ def check_revocation(
     # empty one.
     if crl.issuer != chain.ark.subject:
         raise RefusedError(RefusalCode.CRL_INVALID, "issued by someone else")
-    if not verify_rsa_pss(chain.ark.public_key, crl.signed_part, crl.signature):
+    if not certified(verify_rsa_pss, chain.ark, crl.signed_part, crl.signature):
         raise RefusedError(RefusalCode.CRL_INVALID, "signature")
-    # RFC 5280, section 5.1.2.5, demands the date. Without one, a list would be current
-    # for ever.
-    if crl.next_update is None:
-        raise RefusedError(RefusalCode.CRL_INVALID, "the list has no expiry date")
-    # AMD's own date may be far away; ours may end it earlier, never later.
-    end = min(crl.next_update, crl.issued + timedelta(seconds=max_age_s))
-    # A list of the future would be "current" for longer than any other.
-    if crl.issued > now + timedelta(seconds=clock_skew_s):
-        raise RefusedError(RefusalCode.NOT_YET_VALID, "the list is not valid yet")
-    # Otherwise an attacker that withholds new lists could keep a revoked intermediate
-    # valid with the last list that did not name it.
-    if now > end:
-        raise RefusedError(RefusalCode.CRL_EXPIRED, f"current until {end:%Y-%m-%d}")
+    end = current_until(
+        crl.issued,
+        crl.next_update,
+        "the list",
+        max_age_s=max_age_s,
+        clock_skew_s=clock_skew_s,
+        now=now,
+    )
     if {chain.ark.serial, chain.ask.serial} & crl.revoked:
         raise RefusedError(RefusalCode.REVOKED, "a certificate of the chain is revoked")
     return CheckedList(

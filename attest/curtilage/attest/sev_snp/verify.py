@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from curtilage.attest.amd_tcb import Product, Tcb, encode_tcb, parse_tcb
 from curtilage.attest.claims import (
+    HOST_DATA,
     CpuClaims,
     Detail,
     Link,
@@ -89,9 +90,20 @@ def verify_snp(
     claims = verify_snp_platform(evidence, rules, now=now, log=log)
     # Last, because only now it is known whose word the measurement is.
     log.begin(Check.MEASUREMENT)
-    require_measurement(claims.registers, rules.measurements, claims.tee)
+    accepted = for_host_data(rules, claims.registers[HOST_DATA])
+    require_measurement(claims.registers, accepted, claims.tee)
     log.passed(f"launch {claims.registers['launch'][:16]}… is accepted")
     return claims
+
+
+def for_host_data(rules: SnpRules, host_data: str) -> tuple[Measurement, ...]:
+    """Return the accepted measurements that may go with this host data, in hex.
+
+    One that names host data decides about them itself; for the others they must be
+    among the policy's.
+    """
+    usual = bytes.fromhex(host_data) in rules.expectations.host_data
+    return tuple(each for each in rules.measurements if usual or HOST_DATA in each)
 
 
 def verify_snp_platform(
@@ -186,11 +198,15 @@ def verify_snp_platform(
     _check_minimum_tcb(report, chain.product, rules, log)
     # The host set nothing at launch that the policy does not expect.
     log.begin(Check.HOST_DATA)
-    # The host writes these 32 bytes at launch, and they are in no measurement: an image
-    # that reads its configuration from there would run under the host's orders.
-    if report.host_data not in expectations.host_data:
-        said = f"host data {report.host_data.hex()} is not an expected value"
-        raise not_listed(said, (each.hex() for each in expectations.host_data))
+    # The host writes these 32 bytes at launch, and the launch measurement does not
+    # cover them: an image that reads its configuration from there would run under the
+    # host's orders.
+    host_data = report.host_data.hex()
+    expected = {each.hex() for each in expectations.host_data}
+    expected |= {each[HOST_DATA] for each in rules.measurements if HOST_DATA in each}
+    if host_data not in expected:
+        said = f"host data {host_data} is not an expected value"
+        raise not_listed(said, expected)
     log.passed("an expected value")
     return _claims(evidence, report, chain, revocation)
 
@@ -298,7 +314,10 @@ def _claims(
     )
     return CpuClaims(
         tee=evidence.tee,
-        registers={"launch": report.measurement.hex()},
+        registers={
+            "launch": report.measurement.hex(),
+            HOST_DATA: report.host_data.hex(),
+        },
         bound=report.report_data,
         expires_at=min(chain.first_end, revocation.end),
         details=_details(report, chain),
@@ -321,7 +340,6 @@ def _details(report: SnpReport, chain: VekChain) -> dict[str, Detail]:
         "platform_info": report.platform_words,
         "firmware": _dotted(report.current_firmware),
         "committed_firmware": _dotted(report.committed_firmware),
-        "host_data": report.host_data.hex(),
         "report_id": report.report_id.hex(),
     }
     levels = {

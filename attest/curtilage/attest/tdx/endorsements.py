@@ -31,6 +31,7 @@ from curtilage.attest.x509.certificates import (
     parse_revocation_list,
     verify_p256,
 )
+from curtilage.attest.x509.kept import certified
 
 ROOT_NAME: Final = "Intel SGX Root CA"
 PCK_AUTHORITY_NAMES: Final = frozenset(
@@ -273,7 +274,7 @@ def _verify_issued(name: str, child: Certificate, issuer: Certificate) -> None:
         or child.algorithm != ECDSA_SHA256
     ):
         raise _chain_invalid(name, "not ECDSA P-256 with SHA-256")
-    if not verify_p256(issuer.public_key, child.signed_part, child.signature):
+    if not certified(verify_p256, issuer, child.signed_part, child.signature):
         raise _chain_invalid(name, "signature")
 
 
@@ -387,8 +388,8 @@ def _verified_list(name: str, der: bytes, issuer: Certificate) -> RevocationList
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: issued by someone else")
     # The algorithm is the profile's, not what the list names: a weaker hash would make
     # lists forgeable.
-    if parsed.algorithm != ECDSA_SHA256 or not verify_p256(
-        issuer.public_key, parsed.signed_part, parsed.signature
+    if parsed.algorithm != ECDSA_SHA256 or not certified(
+        verify_p256, issuer, parsed.signed_part, parsed.signature
     ):
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: signature")
     return parsed

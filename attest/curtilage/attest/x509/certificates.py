@@ -8,9 +8,11 @@ out of a later step.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from cryptography import x509
@@ -19,7 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from curtilage.attest.encoding import der
 from curtilage.attest.errors import RefusalCode, RefusedError
@@ -36,6 +38,8 @@ LIBRARY_ERRORS: Final = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
+# The certificates of a machine with eight GPUs, and of their responders.
+MAX_READ: Final = 128
 # What the rules look at, so what may be critical.
 _UNDERSTOOD: Final = (x509.BasicConstraints, x509.KeyUsage)
 
@@ -65,6 +69,8 @@ class Certificate:
         signs_certificates: keyUsage says keyCertSign.
         signs_lists: keyUsage says cRLSign.
         signs_data: keyUsage says digitalSignature.
+        signs_answers: extendedKeyUsage says OCSPSigning and nothing else.
+        list_addresses: where it says that its issuer's lists are.
         unrecognised: extensions that the library does not know, raw, by OID.
         unknown_critical: an extension that is not processed here is critical.
         signed_part: the bytes that the signature covers.
@@ -86,6 +92,8 @@ class Certificate:
     signs_certificates: bool
     signs_lists: bool
     signs_data: bool
+    signs_answers: bool
+    list_addresses: frozenset[str]
     unrecognised: Mapping[str, bytes] = field(repr=False)
     unknown_critical: bool
     signed_part: bytes = field(repr=False)
@@ -98,8 +106,11 @@ class Certificate:
         return hashlib.sha256(self.encoded).hexdigest()
 
 
+@lru_cache(MAX_READ)
 def read_certificate(encoded: bytes) -> Certificate:
     """Read a certificate's values; the caller's rules decide whether to accept them.
+
+    They are kept for the next time: values of the same bytes are the same.
 
     Raises:
         ValueError: not a certificate; every error of the library's is this one.
@@ -119,6 +130,8 @@ def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
     # says "any", may sign nothing here.
     usage = _extension(parsed, x509.KeyUsage)
     constraints = _extension(parsed, x509.BasicConstraints)
+    purpose = _extension(parsed, x509.ExtendedKeyUsage)
+    points = _extension(parsed, x509.CRLDistributionPoints)
     return Certificate(
         subject=parsed.subject.public_bytes(),
         issuer=parsed.issuer.public_bytes(),
@@ -135,15 +148,21 @@ def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
         signs_certificates=usage is not None and usage.key_cert_sign,
         signs_lists=usage is not None and usage.crl_sign,
         signs_data=usage is not None and usage.digital_signature,
-        unrecognised={
-            extension.oid.dotted_string: extension.value.value
-            for extension in parsed.extensions
-            if isinstance(extension.value, x509.UnrecognizedExtension)
-        },
+        signs_answers=purpose is not None and _is_for_answers(purpose),
+        list_addresses=frozenset(
+            address for point in points or () for address in _uris(point.full_name)
+        ),
+        unrecognised=MappingProxyType(
+            {
+                extension.oid.dotted_string: extension.value.value
+                for extension in parsed.extensions
+                if isinstance(extension.value, x509.UnrecognizedExtension)
+            }
+        ),
         # A critical extension changes what a certificate means (RFC 5280, section
         # 4.2): name constraints, for example, that would not be enforced here.
         unknown_critical=any(
-            extension.critical and not isinstance(extension.value, _UNDERSTOOD)
+            extension.critical and not _is_understood(extension.value)
             for extension in parsed.extensions
         ),
         signed_part=parsed.tbs_certificate_bytes,
@@ -151,6 +170,23 @@ def _values(parsed: x509.Certificate, encoded: bytes) -> Certificate:
         # As it came, and not encoded again: a fingerprint is of bytes.
         encoded=encoded,
     )
+
+
+def _is_understood(value: x509.ExtensionType) -> bool:
+    # A purpose restricts what a key is for; here one alone is known.
+    if isinstance(value, x509.ExtendedKeyUsage):
+        return _is_for_answers(value)
+    return isinstance(value, _UNDERSTOOD)
+
+
+def _is_for_answers(purpose: x509.ExtendedKeyUsage) -> bool:
+    return list(purpose) == [ExtendedKeyUsageOID.OCSP_SIGNING]
+
+
+def _uris(names: Iterable[x509.GeneralName] | None) -> Iterable[str]:
+    for name in names or ():
+        if isinstance(name, x509.UniformResourceIdentifier):
+            yield name.value
 
 
 def _refuse_other_encodings(encoded: bytes, signature: bytes) -> None:
@@ -191,6 +227,8 @@ class RevocationList:
         issued: when it was issued.
         next_update: until when it is current, or None if it does not say.
         revoked: the serial numbers it revokes.
+        scope: the addresses of the part of the issuer's certificates that it is
+            about; empty for all of them.
         algorithm: how it says it is signed.
         signed_part: the bytes that the signature covers.
         signature: the issuer's signature.
@@ -200,13 +238,22 @@ class RevocationList:
     issued: datetime
     next_update: datetime | None
     revoked: frozenset[int] = field(repr=False)
+    scope: frozenset[str]
     algorithm: x509.ObjectIdentifier
     signed_part: bytes = field(repr=False)
     signature: bytes = field(repr=False)
 
 
-def parse_revocation_list(encoded: bytes, name: str) -> RevocationList:
-    """Read a DER revocation list; ``name`` says which one in a refusal.
+def parse_revocation_list(
+    encoded: bytes, name: str, *, scoped: bool = False
+) -> RevocationList:
+    """Read a DER revocation list.
+
+    Args:
+        encoded: the list.
+        name: says which one in a refusal.
+        scoped: the caller compares ``scope`` with a certificate's addresses;
+            otherwise a list that is about a part of them is refused.
 
     Raises:
         RefusedError: ``crl_invalid``.
@@ -215,14 +262,19 @@ def parse_revocation_list(encoded: bytes, name: str) -> RevocationList:
         parsed = x509.load_der_x509_crl(encoded)
         *_, signed_by = der.elements(der.only_element(encoded).content)
         der.whole_bytes(signed_by)
+        point = _scope(parsed) if scoped else None
         # A critical extension changes what the list means (a delta, or only
         # some certificates), so one that is not understood refuses it.
-        critical = any(extension.critical for extension in parsed.extensions)
+        critical = any(
+            extension.critical and extension.value != point
+            for extension in parsed.extensions
+        )
         values = RevocationList(
             issuer=parsed.issuer.public_bytes(),
             issued=parsed.last_update_utc,
             next_update=parsed.next_update_utc,
             revoked=frozenset(entry.serial_number for entry in parsed),
+            scope=frozenset() if point is None else frozenset(_uris(point.full_name)),
             algorithm=parsed.signature_algorithm_oid,
             signed_part=parsed.tbs_certlist_bytes,
             signature=parsed.signature,
@@ -234,6 +286,62 @@ def parse_revocation_list(encoded: bytes, name: str) -> RevocationList:
     if critical:
         raise RefusedError(RefusalCode.CRL_INVALID, f"{name}: critical extension")
     return values
+
+
+def _scope(
+    parsed: x509.CertificateRevocationList,
+) -> x509.IssuingDistributionPoint | None:
+    """Return what a list is about, where that can be understood."""
+    try:
+        kind = x509.IssuingDistributionPoint
+        point = parsed.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+    # All of its other fields leave certificates out, by kind or by reason, or add
+    # those of others (RFC 5280, section 5.2.5).
+    whole = x509.IssuingDistributionPoint(
+        full_name=point.full_name,
+        relative_name=None,
+        only_contains_user_certs=False,
+        only_contains_ca_certs=False,
+        only_some_reasons=None,
+        indirect_crl=False,
+        only_contains_attribute_certs=False,
+    )
+    return point if point == whole else None
+
+
+def current_until(
+    issued: datetime,
+    next_update: datetime | None,
+    name: str,
+    *,
+    max_age_s: int,
+    clock_skew_s: int,
+    now: datetime,
+) -> datetime:
+    """Return until when a list or an answer may be used.
+
+    Raises:
+        RefusedError: ``crl_invalid``, ``not_yet_valid`` or ``crl_expired``.
+    """
+    # RFC 5280, section 5.1.2.5, demands the date. Without one, a list would be current
+    # for ever.
+    if next_update is None:
+        raise RefusedError(RefusalCode.CRL_INVALID, f"{name} has no expiry date")
+    # The issuer's own date may be far away; ours may end it earlier, never later.
+    end = min(next_update, issued + timedelta(seconds=max_age_s))
+    # A list of the future would be "current" for longer than any other.
+    if issued > now + timedelta(seconds=clock_skew_s):
+        raise RefusedError(RefusalCode.NOT_YET_VALID, f"{name} is not valid yet")
+    # Otherwise an attacker that withholds new lists could keep a revoked certificate
+    # valid with the last list that did not name it. The next one is issued by that very
+    # second.
+    if now >= end:
+        raise RefusedError(
+            RefusalCode.CRL_EXPIRED, f"{name} was current until {end:%Y-%m-%d}"
+        )
+    return end
 
 
 def on_curve(

@@ -2,8 +2,8 @@
 
 Root first, and the root is pinned by its fingerprint. What is checked is what
 RFC 5280, section 6.1, asks of a path without policies: names, usage, basic
-constraints, path length, critical extensions, signatures and dates; revocation
-is not.
+constraints, path length, critical extensions, signatures and dates; revocation is
+``revocation``'s.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from curtilage.attest.x509.certificates import (
     read_certificate,
     verify_p384,
 )
+from curtilage.attest.x509.kept import certified
 
 
 def check_pinned_root(root: bytes, anchors: Sequence[TrustAnchor]) -> str:
@@ -47,7 +48,7 @@ def parse_chain(ders: Sequence[bytes]) -> tuple[Certificate, ...]:
         RefusedError: ``chain_invalid`` for anything but P-384, ECDSA with
             SHA-384 and critical extensions that are understood.
     """
-    return tuple(_parse(der, _place(n, len(ders))) for n, der in enumerate(ders))
+    return tuple(read_p384(der, place_of(n, len(ders))) for n, der in enumerate(ders))
 
 
 def check_chain(chain: Sequence[Certificate]) -> None:
@@ -59,7 +60,7 @@ def check_chain(chain: Sequence[Certificate]) -> None:
     # The signatures come last: names, usage and lengths are cheaper to refuse.
     last = len(chain) - 1
     for number, authority in enumerate(chain[:-1]):
-        place = _place(number, len(chain))
+        place = place_of(number, len(chain))
         # Without this, anybody with a certificate could issue others (RFC 5280, section
         # 6.1.4, k and n).
         if not (authority.is_ca and authority.signs_certificates):
@@ -75,11 +76,11 @@ def check_chain(chain: Sequence[Certificate]) -> None:
         raise _invalid("leaf: is an authority, or may not sign")
     for number in range(1, len(chain)):
         child, issuer = chain[number], chain[number - 1]
-        place = _place(number, len(chain))
+        place = place_of(number, len(chain))
         # RFC 5280, section 6.1.3 (a)(4).
         if child.issuer != issuer.subject:
             raise _invalid(f"{place}: issuer's name")
-        if not verify_p384(issuer.public_key, child.signed_part, child.signature):
+        if not certified(verify_p384, issuer, child.signed_part, child.signature):
             raise _invalid(f"{place}: signature")
 
 
@@ -95,7 +96,7 @@ def check_dates(
     # when it is checked, and its issuer's clock may run ahead of ours.
     begun = now + timedelta(seconds=clock_skew_s)
     for number, certificate in enumerate(chain):
-        place = _place(number, len(chain))
+        place = place_of(number, len(chain))
         if begun < certificate.not_before:
             raise RefusedError(RefusalCode.NOT_YET_VALID, f"{place} is not valid yet")
         # Not for ends: that would be a longer life.
@@ -122,7 +123,12 @@ def chain_links(
     )
 
 
-def _parse(der: bytes, place: str) -> Certificate:
+def read_p384(der: bytes, place: str) -> Certificate:
+    """Read one DER certificate; ``place`` says which one in a refusal.
+
+    Raises:
+        RefusedError: ``chain_invalid``, as in ``parse_chain``.
+    """
     try:
         certificate = read_certificate(der)
     except ValueError:
@@ -139,7 +145,8 @@ def _parse(der: bytes, place: str) -> Certificate:
     return certificate
 
 
-def _place(number: int, count: int) -> str:
+def place_of(number: int, count: int) -> str:
+    """Return how refusals name the certificate at this place, root first."""
     if number == 0:
         return "root"
     return "leaf" if number == count - 1 else f"intermediate {number}"

@@ -157,6 +157,10 @@ MEANINGS: Final[Mapping[Code, tuple[str, str]]] = {
         "Genuine evidence, but made for another key, time, release or question.",
         f"{_NEVER}; someone may have replaced the key in transit.",
     ),
+    Code.SANDBOX_OPEN: (
+        "By its own self-test, the enclave could leave its sandbox.",
+        f"{_NEVER}.",
+    ),
     Code.TRANSPORT_NOT_ACCEPTED: (
         "The release shapes its answers in a way that the policy does not accept.",
         "See `transport.accept` in the policy.",

@@ -24,6 +24,7 @@ from curtilage.client.remote.nodes import GATEWAY, bundles_of, key_lists_of
 from curtilage.client.system.files import read_start
 from curtilage.policy.decision.permit import KEY_BYTES, Party, PermitDesk
 from curtilage.policy.expectations import expectations_from
+from curtilage.policy.explain.breaks import not_ruled_out
 
 
 def run(arguments: Arguments) -> int:
@@ -37,7 +38,7 @@ def run(arguments: Arguments) -> int:
     if arguments.bundle is not None:
         bundle = read_start(Path(arguments.bundle), MAX_FILE_BYTES)
     else:
-        bundle, mirrored = asyncio.run(_fetched(config))
+        bundle, mirrored = asyncio.run(fetched(config))
     bundles = bundles_of(bundle)
     trusted = [
         _shown(config, (node, each), mirrored, now, as_json=arguments.json)
@@ -73,14 +74,15 @@ def _shown(
     except RefusedError as refusal:
         print_refusal("bundle", refusal, at=now, as_json=as_json, node=node)
         return False
+    left = not_ruled_out(config.policy, key)
     if as_json:
-        out_json(key_object(key, at=now) | named(node))
+        out_json(key_object(key, left, at=now) | named(node))
     else:
-        out(verdict_text(key))
+        out(verdict_text(key, left))
     return True
 
 
-async def _fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
+async def fetched(config: ClientConfig) -> tuple[bytes, bytes | None]:
     """Fetch the bundle like a client, and the mirror's key list if one is named."""
     ways = ways_out(config)
     if ways.transport is None:

@@ -11,6 +11,9 @@ TEES: Final = (
     *("emulated-sev-snp", "emulated-tdx", "emulated-nitro", "emulated-azure-snp"),
     *("nvidia-gpu", "emulated-nvidia-gpu"),
 )
+# Copied from ``curtilage.cli.attest.foreign``; a test compares.
+SOURCES: Final = ("tinfoil", "privatemode", "dstack", "near")
+PARTS: Final = ("gateway", "model")
 
 
 @group("attest")
@@ -25,25 +28,29 @@ def attest() -> None:
     """
 
 
-@command("verify", attest, JSON)
+@command("verify", attest, JSON, one_of=("--bundle", "--export"))
 def attest_verify() -> Run:
     r"""Print each numbered check of a bundle.
 
     Verify a bundle against a policy, offline, and print each check with pass or fail.
+    An export brings its policy along; with --as-made its verdict is computed again.
     Exit 1 if it is refused.
 
     Options:
-        --bundle FILE, required
-        --policy FILE, required
+        --bundle FILE: needs --policy
+        --export FILE: a file of `curtilage attest export`
+        --policy FILE: with --export: yours instead of the file's
         --at RFC3339: verify as of this time (default: now)
+        --as-made: with --export: as of its time; its verdict must be the same
 
     Example:
         curtilage attest verify --bundle bundle.json --policy clinic.yaml \
           --at 2026-11-21T12:00:00Z
+        curtilage attest verify --export verdict.json --as-made
     """
-    from curtilage.cli.attest.command import run_verify
+    from curtilage.cli.attest.verify_either import run
 
-    return run_verify
+    return run
 
 
 @command("show", attest, JSON, RELAY)
@@ -63,6 +70,32 @@ def attest_show() -> Run:
         curtilage attest show --policy clinic.yaml --bundle bundle.json --json
     """
     from curtilage.cli.attest.show import run
+
+    return run
+
+
+@command("export", attest, RELAY)
+def attest_export() -> Run:
+    r"""Write a verdict with all that it follows from.
+
+    Fetch the enclave's evidence through the relay, or read it from a file, verify it
+    and write one JSON file: the bundle with endorsements, manifest and log proof, the
+    policy with its digest, and the verdict. It is written even if the evidence is
+    refused; then exit 1. The contents of the policy's lists are left out by default:
+    they may be names.
+
+    Options:
+        --bundle FILE: a bundle instead of the live enclave's
+        --node ID: of a pool, which node
+        --out FILE: (default: standard output)
+        --attachments: with the contents of the policy's lists
+        --at RFC3339: with --bundle: as of this time (default: now)
+
+    Example:
+        curtilage attest export --policy clinic.yaml \
+          --relay https://relay.example/ward --out verdict.json
+    """
+    from curtilage.cli.attest.export import run
 
     return run
 
@@ -101,5 +134,40 @@ def attest_verify_evidence() -> Run:
           --policy clinic.yaml --at 2026-11-21T12:00:00Z --json
     """
     from curtilage.cli.attest.verify_evidence import run
+
+    return run
+
+
+@command(
+    "import", attest, JSON, types={"SOURCE": Choice(SOURCES), "PART": Choice(PARTS)}
+)
+def attest_import() -> Run:
+    r"""Verify the evidence that another service publishes.
+
+    Verify the document of Tinfoil, Privatemode, Phala (dstack) or NEAR AI against a
+    policy, offline, and print for each claim whether it was checked, is only stated or
+    is unknown, and why. The measurement must be one of the policy's own `measurements`.
+    Exit 1 if the document is refused.
+
+    Options:
+        --from SOURCE as source, required: whose document it is
+        --evidence FILE, required: the document, as it was published
+        --policy FILE, required
+        --nonce HEX: the nonce that you sent for it (Privatemode: required)
+        --part PART: NEAR: which of the machines in the document
+        --manifest FILE: Privatemode: the manifest that you expect in force
+        --report-data HEX: dstack: the 64 bytes that a plain quote must sign
+        --vek FILE: SEV-SNP: the VCEK or VLEK certificate
+        --chain FILE: SEV-SNP: ASK or ASVK, and ARK, in any order
+        --crl FILE: SEV-SNP: the ARK's revocation list
+        --certs FILE: SEV-SNP: the host's table of certificates
+        --collateral FILE: TDX: QuoteCollateralV3 as JSON
+        --at RFC3339: verify as of this time (default: now)
+
+    Example:
+        curtilage attest import --from near --evidence report.json --part gateway \
+          --nonce 6f2a --collateral collateral.json --policy near.yaml --json
+    """
+    from curtilage.cli.attest.import_evidence import run
 
     return run

@@ -12,6 +12,8 @@ from typing import Final
 
 from curtilage.attest.claims import Claim, Link
 from curtilage.attest.verified_key import VerifiedKey
+from curtilage.policy.breaks import Break, known_breaks
+from curtilage.policy.explain.breaks import break_in_words
 
 WIDTH: Final = 80
 _DATE_WIDTH: Final = 16  # 2026-11-21 12:00
@@ -28,12 +30,17 @@ _SHOWS: Final = {
     Claim.GPU: "the GPUs are attested, and bound to this machine",
     Claim.WEIGHTS: "the release names the model's files by digest",
     Claim.NO_WRITE: "an attested sandbox prevents it from writing to a disk",
+    Claim.ISOLATION: "each request is answered in a process of its own",
+    Claim.CUSTODY: "its machine is on the list of those in custody",
+    Claim.EPHEMERALITY: "memory that held a request is overwritten, or ends with it",
 }
 _LIMITS: Final = (
     "What no evidence shows: that the machine was not opened and its memory probed, "
     "that the published release is trustworthy, or that a GPU's certificate is still "
     "valid today."
 )
+_NOTHING_RULED_OUT: Final = "everything: this evidence comes without hardware"
+_NOTHING_KNOWN: Final = "of the attacks in that list, none"
 
 
 @dataclass(slots=True)
@@ -42,8 +49,13 @@ class _Node:
     under: "list[_Node]" = field(default_factory=list["_Node"])
 
 
-def verdict_text(key: VerifiedKey) -> str:
-    """Format a verdict: what is trusted, why, and until when."""
+def verdict_text(key: VerifiedKey, left: Sequence[Break]) -> str:
+    """Format a verdict: what is trusted, why, and until when.
+
+    Args:
+        key: the verdict.
+        left: the known breaks that its evidence does not rule out; they come last.
+    """
     # The verdict's links include those of devices, which are drawn separately below.
     # By identity: an equal link may also be one of the processor's.
     theirs = {id(link) for device in key.devices for link in device.links}
@@ -76,8 +88,24 @@ def verdict_text(key: VerifiedKey) -> str:
             ]
         ),
         _wrapped(_LIMITS),
+        left_text(key, left),
     ]
     return "\n\n".join(parts)
+
+
+def left_text(key: VerifiedKey, left: Sequence[Break]) -> str:
+    """Format what a verdict's evidence does not rule out."""
+    # Last, where it is read: what was accepted all the same.
+    if key.emulated:
+        lines = [_NOTHING_RULED_OUT]
+    else:
+        lines = [break_in_words(row) for row in left] or [_NOTHING_KNOWN]
+    return "\n".join(
+        [
+            f"What this evidence does not rule out (known on {known_breaks().as_of})",
+            *(_wrapped(f"- {line}") for line in lines),
+        ]
+    )
 
 
 def tree_text(links: Sequence[Link]) -> str:

@@ -14,8 +14,12 @@ from curtilage.attest.errors import RefusedError, Step
 from curtilage.attest.standalone import EvidenceVerdict
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.cli.terminal import time_text
+from curtilage.policy.breaks import Break, known_breaks
 
 SCHEMA_VERSION: Final = 1
+
+NOT_RULED_OUT: Final = "not_ruled_out"
+"""The member that depends on the day's list of known breaks."""
 
 
 def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, object]:
@@ -47,8 +51,17 @@ def evidence_object(verdict: EvidenceVerdict, *, at: datetime) -> dict[str, obje
     }
 
 
-def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
-    """Return the verdict on an accepted bundle."""
+def key_object(
+    key: VerifiedKey, left: Iterable[Break], *, at: datetime
+) -> dict[str, object]:
+    """Return the verdict on an accepted bundle.
+
+    Args:
+        key: the verdict.
+        left: the known breaks that its evidence does not rule out.
+        at: time of verification.
+    """
+    sandbox = key.sandbox
     return {
         **_head("bundle", at),
         "accepted": True,
@@ -87,10 +100,26 @@ def key_object(key: VerifiedKey, *, at: datetime) -> dict[str, object]:
             # None and not an empty string: there is no such key, instead of one that
             # could not be shown.
             "receipt_key": key.receipt_public_key.hex() or None,
-            "sandbox": key.sandbox_policy_digest.hex() or None,
+            "sandbox": None if sandbox is None else sandbox.loaded.hex(),
+            "isolation": None if sandbox is None else sandbox.isolation.value,
+            "ephemerality": None if sandbox is None else sandbox.ephemerality.value,
             "transport": asdict(key.transport),
             "policy": key.expectations_digest,
             "verdict": key.verdict_id,
+        },
+        NOT_RULED_OUT: {
+            "known": known_breaks().as_of,
+            "breaks": [
+                {
+                    "id": row.id,
+                    "name": row.name,
+                    "published": row.published,
+                    "needs": row.needs.value,
+                    "effect": row.effect,
+                    "source": row.source,
+                }
+                for row in left
+            ],
         },
         "links": links_object(key.links),
         "expiries": [

@@ -17,6 +17,7 @@ from curtilage.client.config import (
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.policy.signing import (
     KEY_LIMIT_BYTES,
+    PrivateKey,
     SigningError,
     generate_key,
     key_id,
@@ -58,13 +59,7 @@ def run_sign(arguments: Arguments) -> int:
     path = _existing(arguments.file)
     # A policy that a client cannot load must not be put in force.
     policy, _ = read_usable_policy(arguments.file)
-    secret = Path(arguments.key)
-    try:
-        with file_errors(secret), secret.open("rb") as file:
-            # One byte more than the limit, to detect a longer file.
-            key = parse_private_key(file.read(KEY_LIMIT_BYTES + 1))
-    except SigningError as error:
-        raise ConfigError(f"{arguments.key}: {error}") from None
+    key = read_private_key(arguments.key)
     # Whole seconds, as in the signature, so that the printed times are the signed ones.
     now = datetime.now(UTC).replace(microsecond=0)
     until = now + timedelta(days=arguments.valid_days)
@@ -109,6 +104,21 @@ def run_verify(arguments: Arguments) -> int:
         if problem is None and (warning := currency.warning(now)) is not None:
             err(f"warning: {warning}")
     return DONE if problem is None else REFUSED
+
+
+def read_private_key(name: str) -> PrivateKey:
+    """Read a private key's file.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no such key.
+    """
+    path = Path(name)
+    try:
+        with file_errors(path), path.open("rb") as file:
+            # One byte more than the limit, to detect a longer file.
+            return parse_private_key(file.read(KEY_LIMIT_BYTES + 1))
+    except SigningError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def signature_path(policy_path: Path) -> Path:

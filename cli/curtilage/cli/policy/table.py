@@ -167,6 +167,31 @@ def policy_keygen() -> Run:
     return run_keygen
 
 
+@command("custody", policy)
+def policy_custody() -> Run:
+    r"""Sign a list of machines that you answer for.
+
+    Write the list that a policy names under `attestation.custody`, and print the key
+    for it. Machines are named as `attest verify-evidence` prints them (`platform`): a
+    chip id, a PPID, or a Nitro instance. After --until the list shows nothing: sign the
+    next one before.
+
+    Options:
+        MACHINE... as machines: chip ids, PPIDs or Nitro instances
+        --key KEY.pem, required: private key, Ed25519, as `policy keygen` makes it
+        --name NAME, required: the custodian's name, without spaces
+        --until TIME, required: its end: 2027-06-30T00:00:00Z, or +180d from now
+        --out FILE, required: the list
+
+    Example:
+        curtilage policy custody --key custody.pem --name custody.example.com \
+          --until +180d --out machines.txt i-0123456789abcdef0
+    """
+    from curtilage.cli.policy.custody import run
+
+    return run
+
+
 @command("sign", policy)
 def policy_sign() -> Run:
     """Sign a policy for a number of days.

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from curtilage.attest.log.manifest import GpuRelease, ReleaseManifest, Residency
+from curtilage.attest.sandbox import Ephemerality, Isolation
 from curtilage.cli.declared import Arguments
 from curtilage.cli.options import write_or_print
 from curtilage.cli.release.options import Progress
@@ -37,6 +38,10 @@ def manifest_from(arguments: Arguments, now: datetime) -> ReleaseManifest:
         UsageError: an option is invalid.
         ConfigError: a file cannot be read, or is invalid.
     """
+    # An enclave states all three, and each must be what its release says.
+    modes = (arguments.sandbox, arguments.isolation, arguments.ephemerality)
+    if any(modes) and not all(modes):
+        raise UsageError("--sandbox, --isolation and --ephemerality need each other")
     progress = Progress().hashed
     not_after = moment_of(arguments.not_after, now)
     manifest = ReleaseManifest(
@@ -53,6 +58,10 @@ def manifest_from(arguments: Arguments, now: datetime) -> ReleaseManifest:
             golden=tuple(arguments.gpu_golden),
         ),
         sandbox=digest_of(arguments.sandbox) if arguments.sandbox else "",
+        isolation=Isolation(arguments.isolation) if arguments.isolation else None,
+        ephemerality=(
+            Ephemerality(arguments.ephemerality) if arguments.ephemerality else None
+        ),
         not_after=not_after,
         transport=_transport(arguments),
         residency=Residency(

@@ -111,9 +111,11 @@ _ATTESTATION: Final = {
     "TDX": "Intel TDX",
     "GPUs": "GPUs",
     "machines": "Machines",
+    "custody": "Custody",
     "evidence": "Evidence",
     "demand": "More for some data",
     "weak": "Weaker than possible",
+    "broken": "Not withstood today",
 }
 _FAMILIES: Final = {
     "secret.*": "keys and passwords",

@@ -17,7 +17,6 @@ TOML. A path is relative to the file's folder::
 """
 
 import re
-import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,8 @@ from typing import Any, Final, cast
 from curtilage.client.conversation.kept import MAX_CALLERS
 from curtilage.client.endpoint.keys import A_NAME, KeyRecord, parse_record
 from curtilage.client.errors import ConfigError
-from curtilage.client.system.files import read_text
 from curtilage.client.system.tls import is_loopback, is_numeric
+from curtilage.client.system.toml_tables import Tables, read_tree
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_APPLICATIONS: Final = MAX_CALLERS - 4
@@ -88,13 +87,7 @@ def read_gateway_file(path: Path) -> GatewayFile:
     Raises:
         ConfigError: it cannot be read, or is wrong; says everything that is.
     """
-    try:
-        tree: dict[str, Any] = tomllib.loads(read_text(path, MAX_FILE_BYTES))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    # The parser's own do not cover a long number, or deep nesting.
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{path}: not TOML that can be read") from None
+    tree = read_tree(path, MAX_FILE_BYTES)
     reader = _Reader(path.absolute().parent)
     host, port = reader.listen(tree)
     names = reader.names(tree)
@@ -104,8 +97,8 @@ def read_gateway_file(path: Path) -> GatewayFile:
     reader.nothing_else(tree)
     if tls is None and not is_loopback(host) and not reader.problems:
         reader.problems.append(
-            f"without [tls] it may only listen on loopback, and {host} is not: whoever "
-            "sees the network would read the questions and the keys"
+            f"without [tls] it may only listen on loopback, and {host} is not: anyone "
+            "on the network could read the questions and the keys"
         )
     if reader.problems:
         raise ConfigError("\n".join(f"{path}: {each}" for each in reader.problems))
@@ -120,12 +113,8 @@ def read_gateway_file(path: Path) -> GatewayFile:
     )
 
 
-class _Reader:
-    """Takes values from tables; what is wrong with them is collected."""
-
-    def __init__(self, folder: Path) -> None:
-        self.problems: list[str] = []
-        self._folder = folder
+class _Reader(Tables):
+    """Takes the values of this file."""
 
     def listen(self, tree: dict[str, Any]) -> tuple[str, int]:
         value = tree.pop("listen", None)
@@ -175,14 +164,14 @@ class _Reader:
     def tls(self, tree: dict[str, Any]) -> TLSFiles | None:
         if "tls" not in tree:
             return None
-        table = self._table(tree, "tls")
+        table = self.table(tree, "tls")
         certificate = self._path(table, "tls.certificate")
         key = self._path(table, "tls.key")
         self.nothing_else(table, "tls.")
         return TLSFiles(certificate=certificate, key=key)
 
     def in_progress(self, tree: dict[str, Any]) -> int:
-        table = self._table(tree, "limits")
+        table = self.table(tree, "limits")
         value = table.pop("in_progress", IN_PROGRESS)
         self.nothing_else(table, "limits.")
         # ``type``: in Python, True is an int.
@@ -197,13 +186,6 @@ class _Reader:
         # An unknown one may be a limit or a name that is misspelt.
         self.problems += [f"{where}{name} is unknown" for name in sorted(table)]
 
-    def _table(self, tree: dict[str, Any], name: str) -> dict[str, Any]:
-        value: object = tree.pop(name, {})
-        if isinstance(value, dict):
-            return cast("dict[str, Any]", value)
-        self.problems.append(f"{name} is not a table")
-        return {}
-
     def _texts(self, tree: dict[str, Any], name: str) -> list[str]:
         value: object = tree.pop(name, [])
         texts = cast("list[object]", value) if isinstance(value, list) else [None]
@@ -216,6 +198,6 @@ class _Reader:
     def _path(self, table: dict[str, Any], where: str) -> Path:
         value = table.pop(where.partition(".")[2], None)
         if isinstance(value, str) and value and "\0" not in value:
-            return self._folder / value
+            return self.folder / value
         self.problems.append(f"{where} is not a path")
-        return self._folder
+        return self.folder

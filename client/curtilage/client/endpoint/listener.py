@@ -8,7 +8,6 @@ two handshakes, so connections go on under the one that they began with.
 import asyncio
 import socket  # noqa: TID251 - a door
 import ssl  # noqa: TID251 - a door
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -26,7 +25,6 @@ MAX_HANDSHAKES: Final = 64
 """At the same time; for the next one, the oldest is closed."""
 ACCEPT_PAUSE_S: Final = 0.1
 """After a failed accept: the system may have no descriptor left for a while."""
-_FOR_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 Make = Callable[[], asyncio.Protocol]
 
@@ -143,13 +141,3 @@ def server_context(files: TLSFiles) -> ssl.SSLContext:
         what = wrong if isinstance(failure, ValueError) else trouble(failure, wrong)
         raise ConfigError(f"{files.certificate}, {files.key}: {what}") from None
     return context
-
-
-def is_open_to_others(files: TLSFiles) -> bool:
-    """Return whether other accounts may read the private key.
-
-    That is reported and not refused, since on some mounts every file looks so.
-    """
-    with suppress(OSError):
-        return bool(files.key.stat().st_mode & _FOR_OTHERS)
-    return False

@@ -57,6 +57,7 @@ from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess
 from curtilage.inference.protocol import (
     Called,
+    CancelToken,
     ChatMessage,
     Done,
     Engine,
@@ -160,6 +161,20 @@ class LocalModelSlowError(LocalModelError):
 
     def __init__(self) -> None:
         super().__init__("the local model did not begin in time")
+
+
+class LocalModelLateError(LocalModelError):
+    """It did not answer within its time limit, and was stopped."""
+
+    http_status = 504
+    code = "local_late"
+    reason = LocalFailure.LATE
+
+    def __init__(self, answer_s: float) -> None:
+        super().__init__(
+            f"the local model did not answer within {answer_s:g} s: ask for a shorter "
+            "answer, or raise the limit (--answer-seconds)"
+        )
 
 
 class LocalContextTooLongError(LocalModelError):
@@ -337,6 +352,7 @@ class LocalModel:
         model_id: the model's name, for display.
         sha256: of its file; empty: only the engine knows it.
         context_tokens: approximate size of its context; None: only the engine knows it.
+        answer_s: see ``Computing``.
     """
 
     def __init__(
@@ -346,8 +362,10 @@ class LocalModel:
         model_id: str,
         sha256: str = "",
         context_tokens: int | None = None,
+        answer_s: float = AS_USUAL.answer_s,
     ) -> None:
         self._make_engine = make_engine
+        self._answer_s = answer_s
         self._sha256 = sha256
         self._expected_tokens = context_tokens
         self._engine: Engine | None = None
@@ -427,6 +445,7 @@ class LocalModel:
             model_id=choice.model_id,
             sha256=choice.sha256,
             context_tokens=_expected_tokens(choice.path, context_tokens),
+            answer_s=computing.answer_s,
         )
 
     @property
@@ -536,6 +555,7 @@ class LocalModel:
             LocalContextTooLongError: it does not fit.
             LocalModelBusyError: too many wait already.
             LocalModelFailedError: the engine failed, or was not started.
+            LocalModelLateError: it took too long.
             LocalModelMemoryError: there is too little memory; half a minute later
                 it is tried again.
             UsageError: a setting is outside its range.
@@ -581,11 +601,18 @@ class LocalModel:
             await self._turns.take(_cost(query))
         # The turn is taken first and released last: this answer is stopped before the
         # next question reaches the engine.
+        cancel = CancelToken()
+        limit = asyncio.get_running_loop().call_later(self._answer_s, cancel.cancel)
         try:
-            async with aclosing(engine.generate(request)) as events:
+            async with aclosing(engine.generate(request, cancel=cancel)) as events:
                 async for each in _answer(events, query, choice):
                     yield each
+        except LocalModelFailedError:
+            if cancel.cancelled:
+                raise LocalModelLateError(self._answer_s) from None
+            raise
         finally:
+            limit.cancel()
             self._turns.end()
 
     async def close(self) -> None:
@@ -811,7 +838,6 @@ def _delta(token: Token, logprobs: bool) -> Delta | None:
 
 def _finished(done: Done) -> Finished:
     if done.finish == "cancelled":
-        # Only closing the iterator cancels an answer here.
         raise LocalModelFailedError("the local model was stopped")
     return Finished(
         finish_reason=done.finish,

@@ -18,22 +18,22 @@
 """
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from curtilage.client.chat.model_names import ModelNames
 from curtilage.client.chat.openai_fields import MODEL_ID
 from curtilage.client.errors import ConfigError
 from curtilage.client.local.computing import (
     AS_USUAL,
+    MOST_ANSWER_S,
     MOST_THREADS,
     Computing,
 )
 from curtilage.client.local.registry.store import SHA256_HEX
-from curtilage.client.system.files import read_text
+from curtilage.client.system.toml_tables import Tables, read_tree
 from curtilage.inference.settings import FLASH_ATTENTION, KV_TYPES, MAX_GPU_LAYERS
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -95,13 +95,7 @@ def read_models_file(path: Path) -> ModelsFile:
     Raises:
         ConfigError: it cannot be read, or is wrong; says everything that is.
     """
-    try:
-        tree: dict[str, Any] = tomllib.loads(read_text(path, MAX_FILE_BYTES))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    # The parser's own do not cover a long number, or deep nesting.
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{path}: not TOML that can be read") from None
+    tree = read_tree(path, MAX_FILE_BYTES)
     reader = _Reader(path.absolute().parent)
     most = reader.number(tree, "most_loaded", 1, MOST_MODELS)
     tables, others = reader.table(tree, "models"), reader.table(tree, "aliases")
@@ -116,19 +110,8 @@ def read_models_file(path: Path) -> ModelsFile:
     return found
 
 
-class _Reader:
-    """Takes values from tables; what is wrong with them is collected."""
-
-    def __init__(self, folder: Path) -> None:
-        self.problems: list[str] = []
-        self._folder = folder
-
-    def table(self, tree: dict[str, Any], name: str) -> dict[str, Any]:
-        value: object = tree.pop(name, {})
-        if isinstance(value, dict):
-            return cast("dict[str, Any]", value)
-        self.problems.append(f"{name} is not a table")
-        return {}
+class _Reader(Tables):
+    """Takes the values of this file."""
 
     def alias(self, name: str, value: object) -> str:
         if isinstance(value, str):
@@ -167,6 +150,8 @@ class _Reader:
             kv_type=kv_type,
             flash_attention=flash,
             gpu_layers=layers or 0,
+            answer_s=self.number(table, "answer_s", 1, MOST_ANSWER_S, where=where)
+            or AS_USUAL.answer_s,
         )
 
     def _one_of(
@@ -193,7 +178,7 @@ class _Reader:
         ):
             self.problems.append(f"{where}sha256 is not 64 hex digits")
         # Relative to the file, so that it means the same wherever it is read from.
-        return str(self._folder / model) if is_path else model, sha256
+        return str(self.folder / model) if is_path else model, sha256
 
     def number(
         self,

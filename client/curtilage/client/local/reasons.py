@@ -21,6 +21,7 @@ class LocalFailure(FailureReason):
     TOO_LONG = "local_too_long", None
     OUT_OF_MEMORY = "local_out_of_memory", Failure.UNREACHABLE, PASSES
     SLOW = "local_slow", Failure.BROKEN, PASSES
+    LATE = "local_late", Failure.BROKEN, PASSES
     CRASHED = "local_crashed", Failure.BROKEN, PASSES
     HUNG = "local_hung", Failure.BROKEN, PASSES
     RESTARTING = "local_restarting", Failure.BUSY, PASSES

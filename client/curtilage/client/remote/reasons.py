@@ -51,6 +51,9 @@ class Unmet(FailureReason):
     GPU = "unmet_gpu", None
     WEIGHTS = "unmet_weights", None
     NO_WRITE = "unmet_no_write", None
+    ISOLATION = "unmet_isolation", None
+    EPHEMERALITY = "unmet_ephemerality", None
+    CUSTODY = "unmet_custody", None
     CPU_TEE = "unmet_cpu_tee", None
     EVIDENCE_AGE = "unmet_evidence_age", None
     CHALLENGE = "unmet_challenge", None

@@ -3,15 +3,15 @@
 The guest can reach the hardware's report only through the vTPM: index 0x01400001
 holds a report that the paravisor requested at start, over the vTPM's own key; that key
 (handle 0x81000003) quotes the registers, and our binding is the quote's qualifying
-data. SEV-SNP only. On TDX machines the quote over the same data comes from the instance
-metadata service (http://169.254.169.254/acc/tdquote), a connection that nothing inside
-an enclave may open; there is no provider for them here.
+data. On TDX machines the report becomes a quote at the instance metadata service, a
+connection that nothing inside an enclave may open: the stapler fetches it, and it is
+stapled here. Until it is, the evidence has none, and identifies the machine.
 """
 
 import errno
 from typing import Final
 
-from curtilage.attest.azure.hcl import HardwareKind, parse_hcl
+from curtilage.attest.azure.hcl import HardwareKind, HclBlob, parse_hcl
 from curtilage.attest.binding import qualifying_data_v2
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
@@ -21,6 +21,7 @@ from curtilage.attest.evidence import (
     AzureEvidence,
     CpuEvidence,
     SnpEvidence,
+    TdxEvidence,
     Tee,
     TpmQuote,
 )
@@ -40,7 +41,7 @@ _ALL: Final = tuple(range(PCR_COUNT))
 
 
 class AzureTpmProvider:
-    """Makes Azure SEV-SNP evidence.
+    """Makes the evidence of an Azure machine, on SEV-SNP or TDX.
 
     Args:
         channel: to the vTPM.
@@ -53,29 +54,32 @@ class AzureTpmProvider:
         """Have the qualifying data of 64 bytes quoted.
 
         Raises:
-            AcquisitionError: the vTPM returned none, or this is not an SEV-SNP machine.
+            AcquisitionError: the vTPM returned none.
         """
         try:
             hcl = self._tpm.nv_read(HCL_INDEX, MAX_HCL_BYTES)
             # Before anything is signed: on another kind of machine a quote is useless.
-            report = _snp_report(hcl)
+            blob = _blob(hcl)
             quote = self._quote(qualifying_data_v2(report_data))
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
             raise AcquisitionError(f"no quote: {name}") from None
-        return AzureEvidence(
-            tee=Tee.AZURE_SNP,
-            hcl=hcl,
-            hardware=SnpEvidence(
-                tee=Tee.SEV_SNP,
-                report=report,
-                vek=endorsements.vek,
-                ask=endorsements.ask,
-                crl=endorsements.crl,
-                ark=endorsements.ark,
-            ),
-            quote=quote,
+        if blob.kind is HardwareKind.TDX:
+            tdx = TdxEvidence(
+                tee=Tee.TDX,
+                quote=endorsements.quote,
+                collateral=endorsements.collateral,
+            )
+            return AzureEvidence(tee=Tee.AZURE_TDX, hcl=hcl, hardware=tdx, quote=quote)
+        snp = SnpEvidence(
+            tee=Tee.SEV_SNP,
+            report=blob.report,
+            vek=endorsements.vek,
+            ask=endorsements.ask,
+            crl=endorsements.crl,
+            ark=endorsements.ark,
         )
+        return AzureEvidence(tee=Tee.AZURE_SNP, hcl=hcl, hardware=snp, quote=quote)
 
     def _quote(self, qualifying: bytes) -> TpmQuote:
         """Quote, with the values that the registers had meanwhile."""
@@ -93,13 +97,8 @@ class AzureTpmProvider:
         raise AcquisitionError(f"the registers changed, {ATTEMPTS} times")
 
 
-def _snp_report(hcl: bytes) -> bytes:
+def _blob(hcl: bytes) -> HclBlob:
     try:
-        blob = parse_hcl(hcl)
+        return parse_hcl(hcl)
     except RefusedError as error:
         raise AcquisitionError(f"the paravisor's report: {error.code}") from None
-    if blob.kind is not HardwareKind.SNP:
-        raise AcquisitionError(
-            "a TDX machine: its quote comes from the metadata service, not from here"
-        )
-    return blob.report

@@ -10,8 +10,10 @@ from typing import Final
 
 from curtilage.enclave_server.acquire.process import (
     AcquiresCpuEvidence,
+    AcquiresDeviceEvidence,
     EvidenceServer,
     EvidenceSettings,
+    NoDevices,
 )
 from curtilage.enclave_server.process import (
     UNIX,
@@ -24,22 +26,24 @@ from curtilage.enclave_server.process import (
     unix_path,
 )
 from curtilage.enclave_server.telemetry import silence_libraries
+from curtilage.sandbox.folders import gpus
 from curtilage.sandbox.wall import local_server
 
 DEVICES: Final = ("/sys/kernel/config", "/dev/nsm", "/dev/tpmrm0")
 """Devices that providers write to; one missing at start stays inaccessible."""
+NO_NVML: Final = "--gpus nvml needs NVIDIA's package nvidia-ml-py (the extra 'gpu')"
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
 
 DESCRIPTION: Final = """\
-Talk to the TEE device for curtilage-enclave, as a separate process. Signs what the
-server requests over a UNIX socket that only the server may reach; verifies nothing,
-and connects to nothing. Before it listens it enters a sandbox, as far as the kernel
-supports it, and reports missing layers on standard error.
+Talk to the TEE device, and to GPUs, for curtilage-enclave, as a separate process. Has
+what the server requests signed, over a UNIX socket that only the server may reach;
+verifies nothing, and connects to nothing. Before it listens it enters a sandbox, as far
+as the kernel supports it, and reports missing layers on standard error.
 
 The endorsements directory holds the files that curtilage-stapler fetched outside:
-vek.der, ask.der, ark.der, crl.der, collateral.json, each optional, read for each
-request.
+vek.der, ask.der, ark.der, crl.der, collateral.json, td-quote.bin, nitro-crl-*.der,
+gpu-ocsp-*.der, each optional, read for each request.
 
 --listen signs any 64 bytes, --identify one fixed text: put each socket into its own
 folder, mode 2750, with the group of the process that may connect.
@@ -54,6 +58,7 @@ class EvidenceArguments(argparse.Namespace):
     listen: Path
     identify: Path | None
     privilege_level: int | None
+    gpus: str
 
 
 def _tsm(arguments: EvidenceArguments) -> AcquiresCpuEvidence:
@@ -87,6 +92,24 @@ PROVIDERS: Final[Mapping[str, Callable[[EvidenceArguments], AcquiresCpuEvidence]
 }
 
 
+def _none(_arguments: EvidenceArguments) -> AcquiresDeviceEvidence:
+    return NoDevices()
+
+
+def _nvml(_arguments: EvidenceArguments) -> AcquiresDeviceEvidence:
+    from curtilage.enclave_server.acquire.nvml import (  # noqa: PLC0415 - an extra's
+        nvml_provider,
+    )
+
+    return nvml_provider()
+
+
+GPUS: Final[Mapping[str, Callable[[EvidenceArguments], AcquiresDeviceEvidence]]] = {
+    "none": _none,
+    "nvml": _nvml,
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     forbid_core_dumps()
@@ -104,12 +127,19 @@ def _run(arguments: EvidenceArguments) -> int:
         listen=arguments.listen,
         identify=arguments.identify,
     )
-    server = EvidenceServer(settings, PROVIDERS[arguments.provider](arguments), notice)
+    try:
+        devices = GPUS[arguments.gpus](arguments)
+    except ImportError:
+        notice(NO_NVML)
+        return EXIT_FAILED
+    provider = PROVIDERS[arguments.provider](arguments)
+    server = EvidenceServer(settings, provider, notice, devices=devices)
+    written = [*map(Path, DEVICES), *(gpus()[0] if arguments.gpus == "nvml" else ())]
     sockets = [path.parent for path in (settings.listen, settings.identify) if path]
     # Before the socket exists, and for good: whatever a request does to this process,
     # it reaches no network and writes only to the device and these folders, as far as
     # the layers are available. Without a layer it serves even so, and reports it.
-    wall = local_server([*map(Path, DEVICES), *sockets])
+    wall = local_server([*written, *sockets])
     for layer in wall.missing:
         notice(f"no wall: {layer}")
     try:
@@ -151,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
         "--provider",
         required=True,
         choices=tuple(PROVIDERS),
-        help="tsm: SEV-SNP or TDX by configfs; nsm: Nitro; azure-vtpm: Azure SEV-SNP",
+        help="tsm: SEV-SNP or TDX by configfs; nsm: Nitro; azure-vtpm: Azure",
     )
     parser.add_argument("--endorsements", required=True, type=Path, metavar="DIR")
     parser.add_argument("--listen", required=True, type=unix_path, metavar="unix:PATH")
@@ -160,6 +190,12 @@ def _parser() -> argparse.ArgumentParser:
         type=unix_path,
         metavar="unix:PATH",
         help="a second socket, for the stapler: identifies this machine, and no more",
+    )
+    parser.add_argument(
+        "--gpus",
+        choices=tuple(GPUS),
+        default="none",
+        help="nvml: all NVIDIA GPUs of this machine, through the driver's library",
     )
     parser.add_argument(
         "--privilege-level",

@@ -8,6 +8,9 @@ The directory may belong to another user, and its content is published: a link w
 publish a file of ours, and a pipe would block the device. Neither is read.
 """
 
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,6 +19,8 @@ from curtilage.attest.evidence import (
     MAX_CERTIFICATE_BYTES,
     MAX_COLLATERAL_BYTES,
     MAX_CRL_BYTES,
+    MAX_OCSP_BYTES,
+    MAX_QUOTE_BYTES,
 )
 from curtilage.enclave_server.errors import AcquisitionError
 from curtilage.enclave_server.files import read_ordinary
@@ -25,6 +30,11 @@ ASK_FILE: Final = "ask.der"
 ARK_FILE: Final = "ark.der"
 CRL_FILE: Final = "crl.der"
 COLLATERAL_FILE: Final = "collateral.json"
+QUOTE_FILE: Final = "td-quote.bin"
+NAMED: Final = re.compile(r"(?:nitro-crl|gpu-ocsp)-([0-9a-f]{64})\.der")
+"""Files of which there is one for each certificate, named by its SHA-256."""
+MAX_NAMED: Final = 128
+"""Those of 16 GPUs and of an enclave's authorities are fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +47,8 @@ class Endorsements:
         ark: root certificate, DER.
         crl: the root's revocation list, DER.
         collateral: for TDX, the JSON text of ``QuoteCollateralV3``.
+        quote: for TDX below Azure's paravisor, the quote over its report.
+        named: revocation lists and OCSP answers, DER, by file name.
     """
 
     vek: bytes = field(default=b"", repr=False)
@@ -44,6 +56,29 @@ class Endorsements:
     ark: bytes = field(default=b"", repr=False)
     crl: bytes = field(default=b"", repr=False)
     collateral: bytes = field(default=b"", repr=False)
+    quote: bytes = field(default=b"", repr=False)
+    named: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+
+    def lists(self, authorities: Iterable[bytes]) -> tuple[bytes, ...]:
+        """Return the revocation lists of these authorities (DER), where there are."""
+        return self._found(list_file(each) for each in authorities)
+
+    def answers(self, certificates: Iterable[bytes]) -> tuple[bytes, ...]:
+        """Return the OCSP answers about these certificates (DER), where there are."""
+        return self._found(answer_file(each) for each in certificates)
+
+    def _found(self, names: Iterable[str]) -> tuple[bytes, ...]:
+        return tuple(self.named[name] for name in names if name in self.named)
+
+
+def list_file(authority: bytes) -> str:
+    """Return the name of the file with an authority's revocation list."""
+    return f"nitro-crl-{hashlib.sha256(authority).hexdigest()}.der"
+
+
+def answer_file(certificate: bytes) -> str:
+    """Return the name of the file with the OCSP answer about a GPU's certificate."""
+    return f"gpu-ocsp-{hashlib.sha256(certificate).hexdigest()}.der"
 
 
 def read_endorsements(directory: Path) -> Endorsements:
@@ -59,7 +94,26 @@ def read_endorsements(directory: Path) -> Endorsements:
         ark=_read(directory / ARK_FILE, MAX_CERTIFICATE_BYTES),
         crl=_read(directory / CRL_FILE, MAX_CRL_BYTES),
         collateral=_read(directory / COLLATERAL_FILE, MAX_COLLATERAL_BYTES),
+        quote=_read(directory / QUOTE_FILE, MAX_QUOTE_BYTES),
+        named=_read_named(directory),
     )
+
+
+def _read_named(directory: Path) -> dict[str, bytes]:
+    try:
+        names = sorted(
+            each.name for each in directory.iterdir() if NAMED.fullmatch(each.name)
+        )
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise AcquisitionError(f"endorsements: {type(error).__name__}") from None
+    if len(names) > MAX_NAMED:
+        raise AcquisitionError(f"endorsements: more than {MAX_NAMED} of a kind")
+    limits = {"nitro": MAX_CRL_BYTES, "gpu": MAX_OCSP_BYTES}
+    return {
+        name: _read(directory / name, limits[name.partition("-")[0]]) for name in names
+    }
 
 
 def _read(path: Path, limit: int) -> bytes:

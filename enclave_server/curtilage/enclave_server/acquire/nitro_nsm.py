@@ -3,7 +3,7 @@
 The device takes a request in CBOR and returns a response in CBOR (Linux 6.8,
 include/uapi/linux/nsm.h; the messages are those of AWS's nsm-api). Ours requests one
 attestation document, with the report data as its user data. Verifies nothing; the
-document contains its certificates.
+document contains its certificates, for whose authorities revocation lists are stapled.
 """
 
 import ctypes  # noqa: TID251 - a door
@@ -22,6 +22,7 @@ from curtilage.attest.evidence import (
     NitroEvidence,
     Tee,
 )
+from curtilage.attest.nitro.document import certificates_of
 from curtilage.enclave_server.acquire.endorsements import Endorsements
 from curtilage.enclave_server.errors import AcquisitionError
 
@@ -88,7 +89,7 @@ class NsmProvider:
     def __init__(self, door: NsmDoor | None = None) -> None:
         self._door = NsmDevice() if door is None else door
 
-    def acquire(self, report_data: bytes, endorsements: Endorsements) -> CpuEvidence:  # noqa: ARG002 - the document needs none
+    def acquire(self, report_data: bytes, endorsements: Endorsements) -> CpuEvidence:
         """Have 64 bytes signed.
 
         Raises:
@@ -100,7 +101,19 @@ class NsmProvider:
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
             raise AcquisitionError(f"no document: {name}") from None
         document = parse_attestation_response(response)
-        return NitroEvidence(tee=Tee.NITRO, document=document)
+        return NitroEvidence(
+            tee=Tee.NITRO,
+            document=document,
+            crls=endorsements.lists(_authorities(document)),
+        )
+
+
+def _authorities(document: bytes) -> tuple[bytes, ...]:
+    try:
+        return certificates_of(document)[:-1]
+    except RefusedError:
+        # Its verifier says what is wrong with it.
+        return ()
 
 
 def encode_attestation_request(report_data: bytes) -> bytes:

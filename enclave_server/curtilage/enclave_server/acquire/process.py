@@ -1,7 +1,7 @@
-"""The evidence process: the only one with access to the TEE device.
+"""The evidence process: the only one with access to the TEE device and to GPUs.
 
-It opens the device and nothing else: no network, and no file but the endorsements. It
-answers on a UNIX socket (see ``evidence_protocol``), one request at a time, and
+It opens these devices and nothing else: no network, and no file but the endorsements.
+It answers on a UNIX socket (see ``evidence_protocol``), one request at a time, and
 verifies nothing; everything that it reads is bounded. A second socket, for the stapler
 outside, answers only with the machine's identity: its callers cannot have data of their
 choice signed, take no connections from the server, and get the device once an hour,
@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
 
-from curtilage.attest.evidence import CpuEvidence
+from curtilage.attest.evidence import CpuEvidence, GpuEvidence
 from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.acquire.endorsements import (
     Endorsements,
@@ -26,6 +26,7 @@ from curtilage.enclave_server.errors import AcquisitionError
 from curtilage.enclave_server.evidence_protocol import (
     CPU_EVIDENCE,
     DEVICE_EVIDENCE,
+    DEVICE_IDENTITY,
     IDENTITY,
     MAX_ANSWER_BYTES,
     REQUEST_BYTES,
@@ -43,8 +44,8 @@ MAX_CONNECTIONS: Final = 8
 """Of each socket."""
 SOCKET_MODE: Final = 0o660
 """For our own user and the socket's group; never for all users."""
-ALL: Final = frozenset({CPU_EVIDENCE, DEVICE_EVIDENCE, IDENTITY})
-IDENTITY_ONLY: Final = frozenset({IDENTITY})
+IDENTITIES: Final = frozenset({IDENTITY, DEVICE_IDENTITY})
+ALL: Final = frozenset({CPU_EVIDENCE, DEVICE_EVIDENCE}) | IDENTITIES
 
 
 class AcquiresCpuEvidence(Protocol):
@@ -57,6 +58,32 @@ class AcquiresCpuEvidence(Protocol):
             AcquisitionError: there is none.
         """
         ...
+
+
+class AcquiresDeviceEvidence(Protocol):
+    """Talks to the devices that are not the CPU; a call may take long."""
+
+    def acquire(
+        self, base: bytes, endorsements: Endorsements
+    ) -> tuple[GpuEvidence, ...]:
+        """Return each device's evidence, over the nonce that B0 (64 bytes) gives it.
+
+        Raises:
+            AcquisitionError: there is none.
+        """
+        ...
+
+
+class NoDevices:
+    """A machine without GPUs."""
+
+    def acquire(
+        self,
+        base: bytes,  # noqa: ARG002 - the Protocol's
+        endorsements: Endorsements,  # noqa: ARG002 - the same
+    ) -> tuple[GpuEvidence, ...]:
+        """Return no evidence."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +106,9 @@ class EvidenceServer:
 
     Args:
         settings: see there.
-        provider: talks to the device.
+        provider: talks to the TEE device.
         notice: takes one line for each failure, without evidence.
+        devices: talks to the GPUs.
         timer: seconds, monotonic.
     """
 
@@ -90,10 +118,12 @@ class EvidenceServer:
         provider: AcquiresCpuEvidence,
         notice: Callable[[str], None],
         *,
+        devices: AcquiresDeviceEvidence | None = None,
         timer: Callable[[], float] = monotonic,
     ) -> None:
         self._settings = settings
         self._provider = provider
+        self._devices = devices or NoDevices()
         self._notice = notice
         self._timer = timer
         self._turn = asyncio.Lock()
@@ -101,7 +131,7 @@ class EvidenceServer:
         self._unwanted = asyncio.Event()
         self._unwanted.set()
         self._identifying = asyncio.Lock()
-        self._identity: tuple[float, bytes] | None = None
+        self._identities: dict[int, tuple[float, bytes]] = {}
         self._exchanges: dict[Path, set[asyncio.Task[None]]] = {}
         self._servers: list[tuple[Path, asyncio.Server]] = []
 
@@ -113,7 +143,7 @@ class EvidenceServer:
         """
         await self._listen(self._settings.listen, ALL)
         if self._settings.identify is not None:
-            await self._listen(self._settings.identify, IDENTITY_ONLY)
+            await self._listen(self._settings.identify, IDENTITIES)
 
     async def close(self) -> None:
         """Stop listening, remove the sockets, and cancel running exchanges."""
@@ -180,29 +210,26 @@ class EvidenceServer:
         return encode_answer(body)
 
     async def _made(self, asked: int, data: bytes) -> bytes:
-        if asked == DEVICE_EVIDENCE:
-            # The providers here support no device but the CPU.
-            return encode_devices(())
-        if asked == IDENTITY:
-            return await self._identified()
+        if asked in IDENTITIES:
+            return await self._identified(asked)
         # Counted before it waits: an identity gives way to it at once.
         self._wanted += 1
         self._unwanted.clear()
         try:
             async with self._turn:
-                return await asyncio.to_thread(self._stapled, data)
+                return await asyncio.to_thread(self._stapled, asked, data)
         finally:
             self._wanted -= 1
             if not self._wanted:
                 self._unwanted.set()
 
-    async def _identified(self) -> bytes:
-        """Return the machine's identity; cached, so that requests are cheap.
+    async def _identified(self, asked: int) -> bytes:
+        """Return the machine's or its devices' identity; cached: requests are cheap.
 
         No endorsements are stapled to it: the report alone identifies this machine.
         """
         async with self._identifying:
-            kept, now = self._identity, self._timer()
+            kept, now = self._identities.get(asked), self._timer()
             if kept is not None and now - kept[0] < IDENTITY_KEPT_S:
                 return kept[1]
             # The server has priority: a challenge waits only two seconds.
@@ -210,15 +237,18 @@ class EvidenceServer:
                 await self._unwanted.wait()
             async with self._turn:
                 body = await asyncio.to_thread(
-                    self._acquired, identity_data(), Endorsements()
+                    self._acquired, asked, identity_data(), Endorsements()
                 )
-            self._identity = now, body
+            self._identities[asked] = now, body
             return body
 
-    def _stapled(self, data: bytes) -> bytes:
-        return self._acquired(data, read_endorsements(self._settings.endorsements))
+    def _stapled(self, asked: int, data: bytes) -> bytes:
+        endorsements = read_endorsements(self._settings.endorsements)
+        return self._acquired(asked, data, endorsements)
 
-    def _acquired(self, data: bytes, endorsements: Endorsements) -> bytes:
+    def _acquired(self, asked: int, data: bytes, endorsements: Endorsements) -> bytes:
+        if asked in {DEVICE_EVIDENCE, DEVICE_IDENTITY}:
+            return encode_devices(self._devices.acquire(data, endorsements))
         return encode_cpu_evidence(self._provider.acquire(data, endorsements))
 
 

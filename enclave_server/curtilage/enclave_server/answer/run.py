@@ -156,7 +156,9 @@ class AnswerRun:
             async with aclosing(pacer.ticks()) as ticks:
                 async for _ in ticks:
                     self._tick(model_run, sealer)
-                    if data := sealer.next():
+                    data = sealer.next()
+                    await pacer.due()
+                    if data:
                         yield data
                     self.late = pacer.late > 0
                     self.batches = sealer.sent // sealer.parameters.first_bucket

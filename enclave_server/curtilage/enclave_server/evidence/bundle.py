@@ -15,7 +15,7 @@ from typing import Final
 from curtilage.attest.binding import (
     BindingInputs,
     SignedDevice,
-    base_hash_v2,
+    base_hash_v3,
     report_data_v2,
 )
 from curtilage.attest.errors import RefusedError
@@ -25,6 +25,7 @@ from curtilage.attest.expectations import TrustAnchor
 from curtilage.attest.log.note import NoteKey, TrustedLog, verify_checkpoint
 from curtilage.attest.nvidia.spdm import parse_spdm_report
 from curtilage.attest.receipt import NO_MODEL
+from curtilage.attest.sandbox import SandboxStatement, encode_statement
 from curtilage.attest.verified_key import VerifiedKey
 from curtilage.attest.verify import verify
 from curtilage.enclave_server.config import EnclaveConfig, LogKeys
@@ -35,6 +36,7 @@ from curtilage.enclave_server.evidence.release import (
     expectations_of,
     is_emulated,
     read_release,
+    require_sandbox,
 )
 from curtilage.enclave_server.evidence.report import EvidenceSource
 from curtilage.enclave_server.ohttp.keys import (
@@ -86,6 +88,7 @@ class BundleKeeper:
         keys: the ring that a new key is added to once its bundle is verified.
         counters: counts events.
         clock: aware UTC.
+        sandbox: what this server's self-test found; None: it is in no sandbox.
 
     Attributes:
         failing: whether the last renewal failed.
@@ -101,8 +104,10 @@ class BundleKeeper:
         keys: KeyRing,
         counters: Counters,
         clock: Callable[[], datetime],
+        sandbox: SandboxStatement | None = None,
     ) -> None:
         self._config = config
+        self._sandbox = sandbox
         self._anchors = anchors
         self._model_sha256 = model_sha256
         self._source = source
@@ -288,11 +293,14 @@ class BundleKeeper:
             raise BundleError(
                 "model_not_released", "the release does not list the loaded model"
             )
+        require_sandbox(files.manifest, self._sandbox)
+        # What was loaded and tested here, and never what the release says of it.
+        sandbox = b"" if self._sandbox is None else encode_statement(self._sandbox)
         anchor = _anchor_of(files, self._config.log)
         transport = files.manifest.transport.encode()
         # Everything that a client relies on is in B0: whatever is left out of it could
         # be exchanged on the way.
-        base = base_hash_v2(
+        base = base_hash_v3(
             BindingInputs(
                 key_configs=key.key_configs,
                 not_before=key.not_before,
@@ -303,6 +311,7 @@ class BundleKeeper:
                 anchor_root=anchor.root,
                 anchor_time=anchor.time,
                 receipt_public_key=key.receipt_public_key,
+                sandbox=sandbox,
                 transport_parameters=transport,
             )
         )
@@ -324,6 +333,7 @@ class BundleKeeper:
                 anchor=anchor,
                 cpu=evidence,
                 receipt_public_key=key.receipt_public_key,
+                sandbox=sandbox,
                 transport_parameters=transport,
                 devices=devices,
             )

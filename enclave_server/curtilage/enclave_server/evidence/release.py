@@ -47,6 +47,7 @@ from curtilage.attest.expectations import (
     anchors_for,
 )
 from curtilage.attest.log.manifest import ReleaseManifest, parse_manifest
+from curtilage.attest.sandbox import SandboxStatement
 from curtilage.enclave_server.config import AnchorFile, EnclaveConfig, LogKeys
 from curtilage.enclave_server.errors import BundleError, ConfigError
 from curtilage.enclave_server.files import read_ordinary
@@ -99,9 +100,7 @@ def read_release(directory: Path) -> ReleaseFiles:
     """Read the files, each with its bound.
 
     Raises:
-        BundleError: ``release_unreadable``, the manifest's refusal code, or
-            ``sandbox_not_applied``: this server applies no sandbox, so it must not
-            attest one whose digest is in the release.
+        BundleError: ``release_unreadable``, or the manifest's refusal code.
     """
     # One after the other, possibly while they are replaced: files that do not belong
     # together do not verify, and the next round reads them again.
@@ -109,7 +108,7 @@ def read_release(directory: Path) -> ReleaseFiles:
     proof = _text(directory / PROOF_FILE, MAX_PROOF_BYTES)
     checkpoint = _text(directory / CHECKPOINT_FILE, MAX_CHECKPOINT_BYTES)
     try:
-        files = ReleaseFiles(
+        return ReleaseFiles(
             release=Release(manifest=manifest, proof=proof),
             manifest=parse_manifest(manifest),
             checkpoint=checkpoint,
@@ -117,13 +116,37 @@ def read_release(directory: Path) -> ReleaseFiles:
         )
     except RefusedError as error:
         raise BundleError(error.code, error.detail) from None
-    if files.manifest.sandbox:
+
+
+def require_sandbox(
+    manifest: ReleaseManifest, statement: SandboxStatement | None
+) -> None:
+    """Refuse a release that names another sandbox than this server is in.
+
+    Args:
+        manifest: the release.
+        statement: what this server's own self-test found; None: it is in no sandbox,
+            whatever its release says.
+
+    Raises:
+        BundleError: ``sandbox_not_applied`` or ``sandbox_not_released``.
+    """
+    if statement is None:
+        if manifest.sandbox:
+            raise BundleError(
+                "sandbox_not_applied",
+                "the release names a sandbox, and this server is in none; "
+                "release it without one",
+            )
+        return
+    loaded = (statement.loaded.hex(), statement.isolation, statement.ephemerality)
+    if loaded != (manifest.sandbox, manifest.isolation, manifest.ephemerality):
         raise BundleError(
-            "sandbox_not_applied",
-            "the release names a sandbox, and this server applies none; "
-            "release it without one",
+            "sandbox_not_released",
+            f"this server loaded the sandbox {loaded[0]}, isolation "
+            f"{statement.isolation}, ephemerality {statement.ephemerality}; "
+            "the release names another",
         )
-    return files
 
 
 def _read_consistency(path: Path) -> tuple[bytes, ...]:

@@ -21,19 +21,27 @@ from curtilage.enclave_server.process import (
 )
 from curtilage.enclave_server.stapler.addresses import (
     AMD_KDS,
+    AZURE_IMDS,
     INTEL_CERTIFICATES,
     INTEL_PCS,
+    NVIDIA_OCSP,
     Addresses,
     is_base_address,
 )
 from curtilage.enclave_server.stapler.errors import StaplerError
 from curtilage.enclave_server.stapler.fetch import Fetcher
-from curtilage.enclave_server.stapler.identity import ask_identity, identity_of
+from curtilage.enclave_server.stapler.identity import (
+    ask_devices,
+    ask_identity,
+    chains_of,
+    identity_of,
+)
 from curtilage.enclave_server.stapler.run import (
     INTERVAL_S,
     LEAST_PAUSE_S,
     Stapler,
     StaplerSettings,
+    devices_file,
 )
 from curtilage.enclave_server.stapler.store import EndorsementStore
 
@@ -41,8 +49,9 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 3
 
 DESCRIPTION: Final = """\
-Fetch AMD's or Intel's endorsements of this machine, outside the enclave, into files
-that curtilage-enclave evidence staples to its evidence. Trusts nothing and need not
+Fetch the vendors' endorsements of this machine, outside the enclave, into files that
+curtilage-enclave evidence staples to its evidence: AMD's, Intel's or AWS's of the CPU,
+NVIDIA's of GPUs. Trusts nothing and need not
 be trusted: the verifier of the evidence verifies these files.
 
   curtilage-stapler run --identity unix:/run/stapler/identity.sock \\
@@ -64,6 +73,9 @@ class _Arguments(argparse.Namespace):
     amd_kds: str
     intel_pcs: str
     intel_certificates: str
+    nvidia_ocsp: str
+    azure_imds: str
+    aws_lists: str | None
     proxy: str | None
     socket: Path
     out: Path
@@ -89,7 +101,11 @@ async def _identify(arguments: _Arguments) -> None:
     evidence = await ask_identity(arguments.socket)
     # Only an identity that a round could use is worth carrying.
     identity_of(evidence, product=arguments.product)
-    EndorsementStore(arguments.out.parent).write(arguments.out.name, evidence)
+    store = EndorsementStore(arguments.out.parent)
+    store.write(arguments.out.name, evidence)
+    devices = await ask_devices(arguments.socket)
+    if chains_of(devices):
+        store.write(devices_file(arguments.out).name, devices)
 
 
 async def _run(arguments: _Arguments) -> None:
@@ -102,6 +118,9 @@ async def _run(arguments: _Arguments) -> None:
             amd_kds=arguments.amd_kds,
             intel_pcs=arguments.intel_pcs,
             intel_certificates=arguments.intel_certificates,
+            nvidia_ocsp=arguments.nvidia_ocsp,
+            azure_imds=arguments.azure_imds,
+            aws_lists=arguments.aws_lists or "",
         ),
         product=arguments.product,
         interval_s=arguments.interval,
@@ -162,10 +181,18 @@ def _parser() -> argparse.ArgumentParser:
         ("--amd-kds", AMD_KDS),
         ("--intel-pcs", INTEL_PCS),
         ("--intel-certificates", INTEL_CERTIFICATES),
+        ("--nvidia-ocsp", NVIDIA_OCSP),
+        ("--azure-imds", AZURE_IMDS),
     ):
         run.add_argument(
             name, type=_base, default=usual, metavar="URL", help=f"usually {usual}"
         )
+    run.add_argument(
+        "--aws-lists",
+        type=_base,
+        metavar="URL",
+        help="in place of the servers that an enclave's certificates name",
+    )
     _add_product(run)
     return parser
 

@@ -1,4 +1,4 @@
-"""The stapler's network access: bounded GET requests with retries, through aiohttp.
+"""The stapler's network access: bounded requests with retries, through aiohttp.
 
 No redirect is followed, no cookie kept, no environment variable read. A failure that
 may be temporary is retried with growing pauses. The result is bytes that are not
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from curtilage.enclave_server.stapler.addresses import AZURE_IMDS
 from curtilage.enclave_server.stapler.errors import FetchError
 
 TIMEOUT_S: Final = 30.0
@@ -49,6 +50,16 @@ class Fetches(Protocol):
 
         Raises:
             FetchError: it is not available.
+        """
+        ...
+
+    async def post(
+        self, url: str, body: bytes, *, content_type: str, limit: int
+    ) -> Fetched:
+        """Return the response to a body, at most ``limit`` bytes.
+
+        Raises:
+            FetchError: there is none.
         """
         ...
 
@@ -101,10 +112,21 @@ class Fetcher:
 
     async def get(self, url: str, *, limit: int) -> Fetched:
         """Fetch, and retry while that may help; see the Protocol."""
+        return await self._tried(url, limit, None, {})
+
+    async def post(
+        self, url: str, body: bytes, *, content_type: str, limit: int
+    ) -> Fetched:
+        """Ask, and retry while that may help; see the Protocol."""
+        return await self._tried(url, limit, body, {"Content-Type": content_type})
+
+    async def _tried(
+        self, url: str, limit: int, body: bytes | None, headers: dict[str, str]
+    ) -> Fetched:
         pause_s = FIRST_PAUSE_S
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return await self._try(url, limit)
+                return await self._try(url, limit, body, headers)
             except FetchError as error:
                 if error.lasting or attempt == ATTEMPTS:
                     raise
@@ -112,12 +134,20 @@ class Fetcher:
             pause_s *= 2
         raise FetchError(f"{_host(url)}: not tried")  # pragma: no cover - returned
 
-    async def _try(self, url: str, limit: int) -> Fetched:
+    async def _try(
+        self, url: str, limit: int, sent: bytes | None, more: dict[str, str]
+    ) -> Fetched:
         if self._session is None:
             raise FetchError("the way out is closed", lasting=True)
         try:
-            async with self._session.get(
-                url, proxy=self._proxy, allow_redirects=False
+            async with self._session.request(
+                "GET" if sent is None else "POST",
+                url,
+                data=sent,
+                headers=more,
+                # No proxy reaches the metadata service of this machine.
+                proxy=None if url.startswith(f"{AZURE_IMDS}/") else self._proxy,
+                allow_redirects=False,
             ) as response:
                 status = response.status
                 if status != HTTP_OK:

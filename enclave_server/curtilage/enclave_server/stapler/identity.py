@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from curtilage.attest.amd_tcb import Product, Tcb, parse_tcb
+from curtilage.attest.azure.hcl import parse_hcl
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import (
-    MAX_CPU_EVIDENCE_BYTES,
     AzureEvidence,
+    NitroEvidence,
     SnpEvidence,
     TdxEvidence,
 )
 from curtilage.attest.evidence_json import parse_cpu_evidence
+from curtilage.attest.nitro.document import certificates_of
 from curtilage.attest.sev_snp.report import SigningKey, SnpReport, parse_report
 from curtilage.attest.tdx.certificates import (
     parse_pem_chain,
@@ -28,9 +30,12 @@ from curtilage.attest.tdx.certificates import (
 from curtilage.attest.tdx.quote import parse_quote
 from curtilage.enclave_server.evidence_protocol import (
     DATA_BYTES,
+    DEVICE_IDENTITY,
     IDENTITY,
     LENGTH_BYTES,
+    MAX_ANSWER_BYTES,
     encode_request,
+    parse_devices,
 )
 from curtilage.enclave_server.stapler.errors import IdentityError
 
@@ -74,7 +79,29 @@ class TdxIdentity:
     authority: str
 
 
-Identity = SnpIdentity | TdxIdentity
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TdReportIdentity:
+    """An Azure machine with TDX, which has no quote yet.
+
+    Attributes:
+        report: the paravisor's TDREPORT, 1024 bytes.
+    """
+
+    report: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NitroIdentity:
+    """A Nitro enclave.
+
+    Attributes:
+        chain: its certificates, DER, root first.
+    """
+
+    chain: tuple[bytes, ...]
+
+
+Identity = SnpIdentity | TdxIdentity | TdReportIdentity | NitroIdentity
 
 
 async def ask_identity(socket: Path, *, timeout_s: float = SOCKET_TIMEOUT_S) -> bytes:
@@ -86,16 +113,47 @@ async def ask_identity(socket: Path, *, timeout_s: float = SOCKET_TIMEOUT_S) -> 
     Raises:
         IdentityError: it returned none.
     """
+    return await _asked(socket, IDENTITY, timeout_s)
+
+
+async def ask_devices(socket: Path, *, timeout_s: float = SOCKET_TIMEOUT_S) -> bytes:
+    """Ask the evidence process for evidence that identifies its machine's GPUs.
+
+    Returns:
+        ``encode_devices`` JSON, not yet parsed.
+
+    Raises:
+        IdentityError: it returned none.
+    """
+    return await _asked(socket, DEVICE_IDENTITY, timeout_s)
+
+
+def chains_of(data: bytes) -> tuple[tuple[bytes, ...], ...]:
+    """Return the certificates of each GPU, DER, leaf first.
+
+    Args:
+        data: ``encode_devices`` JSON; unverified.
+
+    Raises:
+        IdentityError: unreadable.
+    """
+    try:
+        return tuple(device.chain for device in parse_devices(data))
+    except RefusedError as error:
+        raise IdentityError(f"the GPUs' evidence: {error}") from None
+
+
+async def _asked(socket: Path, asked: int, timeout_s: float) -> bytes:
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_unix_connection(socket)  # noqa: TID251 - a door
             try:
                 # The data is ignored: evidence that identifies a machine binds nothing.
-                writer.write(encode_request(IDENTITY, bytes(DATA_BYTES)))
+                writer.write(encode_request(asked, bytes(DATA_BYTES)))
                 await writer.drain()
                 length = int.from_bytes(await reader.readexactly(LENGTH_BYTES))
                 # Before it is read into memory.
-                if length > MAX_CPU_EVIDENCE_BYTES:
+                if length > MAX_ANSWER_BYTES[asked]:
                     raise IdentityError("the evidence is too large")
                 return await reader.readexactly(length)
             finally:
@@ -123,8 +181,13 @@ def identity_of(data: bytes, *, product: Product | None = None) -> Identity:
         match hardware:
             case SnpEvidence():
                 return _snp(parse_report(hardware.report), product)
+            case TdxEvidence() if isinstance(given, AzureEvidence):
+                # Its quote is what the stapler fetches.
+                return TdReportIdentity(report=parse_hcl(given.hcl).report)
             case TdxEvidence():
-                return _tdx(hardware.quote)
+                return tdx_identity(hardware.quote)
+            case NitroEvidence():
+                return NitroIdentity(chain=certificates_of(hardware.document))
             case _:
                 raise IdentityError(f"nothing is stapled to {given.tee}")
     except RefusedError as error:
@@ -143,7 +206,12 @@ def _snp(report: SnpReport, product: Product | None) -> SnpIdentity:
     )
 
 
-def _tdx(quote: bytes) -> TdxIdentity:
+def tdx_identity(quote: bytes) -> TdxIdentity:
+    """Read the identity of the platform that made a quote.
+
+    Raises:
+        RefusedError: it cannot be read.
+    """
     chain = parse_pem_chain(
         parse_quote(quote).pck_chain.rstrip(b"\0"),
         "PCK",

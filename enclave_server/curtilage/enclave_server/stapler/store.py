@@ -1,7 +1,9 @@
 """Writes endorsements atomically: a reader finds the old file or the new one."""
 
 import os
+import re
 import secrets
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,21 @@ class EndorsementStore:
             return b""
         except OSError as error:
             raise StoreError(f"{name}: {type(error).__name__}") from None
+
+    def drop(self, kind: re.Pattern[str], keep: Container[str]) -> None:
+        """Remove the files of a kind, by their names, except some.
+
+        Raises:
+            StoreError: one could not be removed.
+        """
+        try:
+            for path in sorted(self._directory.iterdir()):
+                if kind.fullmatch(path.name) and path.name not in keep:
+                    path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"an old file: {type(error).__name__}") from None
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file in one step.

@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from curtilage.attest.custody import parse_custody
+from curtilage.attest.errors import RefusedError
+from curtilage.attest.expectations import CustodyExpectations
+from curtilage.attest.log.note import NoteKey
+from curtilage.policy.document.attestation import Attestation
 from curtilage.policy.document.checks import Complaint, Tree
 from curtilage.policy.document.detection_plan import (
     NO_RECOGNIZERS,
@@ -65,6 +70,7 @@ class Attachments:
     detectors: list[OwnDetector] = field(default_factory=list[OwnDetector])
     lists: list[ExclusionList] = field(default_factory=list[ExclusionList])
     presidio: PresidioPlan = NO_RECOGNIZERS
+    custody: CustodyExpectations | None = None
 
     def read(self, document: Document) -> list[Complaint]:
         """Read them all; return what is wrong with them."""
@@ -78,8 +84,8 @@ class Attachments:
             self._read_recognizers(document.detectors.presidio)
         except ValueError as error:
             found.append((("detectors", "presidio", "file"), str(error)))
-        if document.routing is not None:
-            found += self._routing(document.routing)
+        found += self._routing(document.routing) if document.routing else ()
+        found += self._custody(document.attestation)
         own = frozenset(each.data_class for each in document.detectors.own)
         own |= {data_class for _, data_class in self.presidio.classes}
         for index, each in enumerate(document.exclude):
@@ -129,6 +135,22 @@ class Attachments:
             ),
             classes=tuple(sorted(section.classes.items())),
         )
+
+    def _custody(self, section: Attestation | None) -> Iterator[Complaint]:
+        named = None if section is None else section.custody
+        if named is None:
+            return
+        try:
+            text = self._content(named.file).decode("utf-8")
+            key = NoteKey(name=named.name, public_key=named.key)
+            self.custody = parse_custody(text, key)
+        except UnicodeDecodeError:
+            yield ("attestation", "custody", "file"), "the file is not UTF-8"
+        except RefusedError as error:
+            place = ("attestation", "custody", "file")
+            yield place, f"{error.code.value}: {error.detail}"
+        except ValueError as error:
+            yield ("attestation", "custody", "file"), str(error)
 
     def _routing(self, section: Routing) -> Iterator[Complaint]:
         for index, tier in enumerate(section.tiers):

@@ -20,7 +20,7 @@ from curtilage.policy.document.keys import (
     decode_key,
     decode_witness_key,
 )
-from curtilage.policy.document.sections import Section
+from curtilage.policy.document.sections import FileName, Id, Section
 from curtilage.policy.document.values import class_or_branch, covered_classes, each_once
 
 MAX_LISTED: Final = 256
@@ -40,9 +40,12 @@ TeeName = Literal[
     "emulated-azure-snp",
 ]
 DeviceName = Literal["nvidia-gpu", "emulated-nvidia-gpu"]
-ClaimName = Literal["hardware", "gpu", "weights", "no_write"]
+ClaimName = Literal[
+    "hardware", "gpu", "weights", "no_write", "isolation", "ephemerality", "custody"
+]
 Product = Literal["Milan", "Genoa", "Turin"]
 EmulatedProduct = Literal["Milan", "Genoa", "Turin", "tdx", "nitro", "nvidia-gpu"]
+RevocationName = Literal["required", "if_stapled"]
 # Not "Revoked": nothing that Intel has revoked is ever trusted.
 TcbStatus = Literal[
     "UpToDate",
@@ -53,6 +56,8 @@ TcbStatus = Literal[
     "OutOfDateConfigurationNeeded",
 ]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/+-]{0,127}$")]
+# Of a signed note: without spaces and plus signs.
+KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Register = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|[0-9a-f]{96})$")]
 RegisterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,31}$")]
@@ -224,7 +229,9 @@ class Tdx(Section):
 
 
 class Nitro(Section):
-    """Requirements on a Nitro document in addition to its measurement: none."""
+    """Requirements on a Nitro document in addition to its measurement."""
+
+    revocation: RevocationName = "if_stapled"
 
 
 class Tpm(Section):
@@ -237,6 +244,7 @@ class Gpu(Section):
     drivers: Printables
     vbioses: Printables
     golden: Digests
+    revocation: RevocationName = "if_stapled"
 
 
 class Platforms(Section):
@@ -259,6 +267,21 @@ class Freshness(Section):
     max_key_lifetime_s: Annotated[int, Field(ge=1, le=604_800)]
     max_evidence_age_s: Annotated[int, Field(ge=1, le=604_800)]
     clock_skew_s: Annotated[int, Field(ge=0, le=600)]
+
+
+class Custody(Section):
+    """A signed list of machines in custody, and who signed it."""
+
+    file: FileName
+    name: KeyName
+    key: Ed25519Key
+
+
+class AcceptedBreak(Section):
+    """A known break whose consequence a policy gives up, and why."""
+
+    id: Id
+    reason: Printable
 
 
 Operators = Annotated[tuple[Printable, ...], Field(max_length=MAX_LISTED)]
@@ -335,5 +358,14 @@ class Attestation(Section):
     gpu: Gpu | None = None
     sandbox: Digests = ()
     platforms: Platforms | None = None
+    custody: Custody | None = None
+    accept_broken: Annotated[
+        tuple[AcceptedBreak, ...], Field(max_length=MAX_LISTED)
+    ] = ()
     freshness: Freshness
     classes: Annotated[tuple[Demand, ...], Field(max_length=100)] = ()
+
+    @property
+    def accepted_breaks(self) -> dict[str, str]:
+        """The known breaks that are accepted, by id, and the reason for each."""
+        return {each.id: each.reason for each in self.accept_broken}

@@ -4,13 +4,14 @@ Works on the tree as it was written, like ``checks``: a value of the wrong
 type is ignored here, since ``model`` reports it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from curtilage.attest.claims import measurement_problem
 from curtilage.attest.evidence import DeviceKind, Tee
 from curtilage.attest.expectations import SNP_TEES, TDX_TEES
 from curtilage.attest.expectations_checks import OLDEST_IN_PRODUCTION
+from curtilage.policy.breaks import Break, Default, known_breaks
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | None"
 Location: TypeAlias = tuple[str | int, ...]
@@ -25,7 +26,7 @@ _SPEAKS_OF: Final[Mapping[str, frozenset[str]]] = {
     "nitro": frozenset({Tee.NITRO.value, Tee.EMULATED_NITRO.value}),
     "tpm": frozenset({Tee.TPM.value}),
 }
-# These two have no keys that are required, so they may be left out.
+# These two need no key, so they may be left out.
 _OPTIONAL: Final = frozenset({"nitro", "tpm"})
 _PPID_HEX: Final = 32
 _NEEDS: Final = "needs environment: development"
@@ -42,6 +43,7 @@ def attestation_complaints(tree: Tree) -> Iterator[Complaint]:
     yield from _gpu(attestation)
     yield from _measurements(attestation)
     yield from _platforms(attestation)
+    yield from _accepted(attestation)
     yield from _classes(attestation)
 
 
@@ -57,12 +59,75 @@ def _production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
     for kind in mapping_in(attestation, "required_devices"):
         if kind == DeviceKind.EMULATED_NVIDIA_GPU.value:
             yield (_SECTION, "required_devices", kind), f"an emulated GPU {_NEEDS}"
+    yield from _broken(attestation)
     version = mapping_in(attestation, "snp").get("min_version")
     if isinstance(version, int) and version < OLDEST_IN_PRODUCTION:
         yield (
             (_SECTION, "snp", "min_version"),
             f"version {version} names no product; it {_NEEDS}",
         )
+
+
+def _broken(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    """Report every product that is broken, unless the policy accepts that."""
+    accepted = {
+        str(each.get("id"))
+        for each in list_in(attestation, "accept_broken")
+        if isinstance(each, dict)
+    }
+    kinds = _strings(attestation, "required_cpu_tees") or _TEES
+    snp = mapping_in(attestation, "snp")
+    for place, entries in (
+        ((_SECTION, "trust_anchors"), list_in(attestation, "trust_anchors")),
+        ((_SECTION, "snp", "min_tcb"), list_in(snp, "min_tcb")),
+    ):
+        for index, entry in enumerate(entries):
+            product = entry.get("product") if isinstance(entry, dict) else None
+            if not isinstance(product, str):
+                continue
+            for row in known_breaks().of(kinds, (product,)):
+                if refused := _refused(row, accepted):
+                    yield (*place, index, "product"), refused
+
+
+def _refused(row: Break, accepted: Collection[str]) -> str:
+    # Only rows of products: a policy names those, and can leave one out.
+    said = f"{row.name} ({row.published}, {row.source}): {row.effect}"
+    if row.default is Default.NEVER:
+        return said
+    if row.default is Default.REFUSE and row.id not in accepted:
+        return f"{said}; accept_broken accepts it, with id: {row.id} and a reason"
+    return ""
+
+
+def _accepted(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:
+    """Report what is accepted without an effect: its author expects one."""
+    kinds = _strings(attestation, "required_cpu_tees") | set(
+        mapping_in(attestation, "required_devices")
+    )
+    products = frozenset(
+        str(each.get("product"))
+        for each in list_in(attestation, "trust_anchors")
+        if isinstance(each, dict) and each.get("kind") == "amd"
+    )
+    seen = set[str]()
+    for index, entry in enumerate(list_in(attestation, "accept_broken")):
+        name = entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            continue
+        row = known_breaks().named(name)
+        problem = None
+        if row is None:
+            problem = f"no known break has this id (as of {known_breaks().as_of})"
+        elif row.default in {Default.STATE, Default.NEVER}:
+            problem = "nothing follows from this one that could be accepted"
+        elif not row.affects(kinds, products):
+            problem = "it affects nothing that this policy accepts"
+        elif name in seen:
+            problem = "the same break twice"
+        seen.add(name)
+        if problem is not None:
+            yield (_SECTION, "accept_broken", index, "id"), problem
 
 
 def _anchors_in_production(attestation: Mapping[str, Tree]) -> Iterator[Complaint]:

@@ -147,6 +147,7 @@ def load_policy(
         detectors=tuple(attached.detectors),
         lists=tuple(attached.lists),
         presidio=attached.presidio,
+        custody=attached.custody,
         tiering=Tiering(claimed=claimed)
         if routing is None
         else routing.tiering(own, claimed),

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from curtilage.attest.expectations import CustodyExpectations
 from curtilage.policy.decision.classes import CLASSES, expand
 from curtilage.policy.decision.conditions import (
     MAX_SCORE,
@@ -423,6 +424,7 @@ class Policy:
         detectors: the policy's own, ready to run.
         lists: the texts that exclusions name.
         presidio: the operator's recognizers, ready to be built.
+        custody: the list that ``attestation.custody`` names, verified.
         tiering: where an answer may be made; without the section ``routing``, here
             and in an enclave.
         routing_files: contents of the files that ``routing`` names, by name.
@@ -440,6 +442,7 @@ class Policy:
     detectors: tuple[OwnDetector, ...] = field(default=(), repr=False)
     lists: tuple[ExclusionList, ...] = field(default=(), repr=False)
     presidio: PresidioPlan = NO_RECOGNIZERS
+    custody: CustodyExpectations | None = field(default=None, repr=False)
     tiering: Tiering = field(default_factory=Tiering, repr=False)
     routing_files: Mapping[str, bytes] = field(
         default_factory=dict[str, bytes], repr=False

@@ -5,7 +5,8 @@ demands more. Then one for each setting that is weaker than it could be: these a
 errors, but a reader of a policy should not have to know the numbers to see them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from curtilage.attest.evidence import DeviceKind, Tee
@@ -13,21 +14,29 @@ from curtilage.attest.expectations import (
     DEFAULT_MAX_CRL_AGE_S,
     NO_HOST_DATA,
     AnchorKind,
+    CustodyExpectations,
     anchors_for,
 )
 from curtilage.policy.document.attestation import (
     Attestation,
     Demand,
     Gpu,
+    Nitro,
     Snp,
     Tdx,
 )
 from curtilage.policy.document.model import Policy
-from curtilage.policy.expectations import expectations_from
+from curtilage.policy.expectations import (
+    expectations_from,
+    least_evaluation,
+    least_levels,
+)
+from curtilage.policy.explain.breaks import breaks_in_words, raised_in_words
 
 _DAY_S: Final = 86400
 _MINUTE_S: Final = 60
 _OUT_OF_DATE: Final = frozenset({"OutOfDate", "OutOfDateConfigurationNeeded"})
+_RTMRS: Final = ("rtmr0", "rtmr1", "rtmr2", "rtmr3")
 NOTHING: Final = "none: nothing may leave"
 DEVELOPMENT: Final = (
     "DEVELOPMENT: emulated evidence, and a TPM by itself, may be trusted; neither "
@@ -66,6 +75,9 @@ CLAIMS: Final = {
     "gpu": "a GPU that proved itself",
     "weights": "a release that lists its models",
     "no_write": "a sandbox listed here",
+    "isolation": "a process of its own for each request",
+    "ephemerality": "memory that is overwritten, or ends, with each answer",
+    "custody": "a machine of the list in custody",
 }
 
 
@@ -86,24 +98,26 @@ def attestation_in_words(policy: Policy) -> Iterator[tuple[str, str]]:
     yield "roots", "; ".join(roots) or NOTHING
     yield from _software(attestation)
     if attestation.snp is not None:
-        yield from _snp(attestation.snp)
+        yield from _snp(attestation, attestation.snp)
     if attestation.tdx is not None:
-        yield "TDX", _tdx(attestation.tdx)
+        yield "TDX", _tdx(attestation, attestation.tdx)
     if attestation.gpu is not None:
         yield "GPUs", _gpu(attestation.gpu)
-    if attestation.platforms is not None:
-        allow, deny = attestation.platforms.allow, attestation.platforms.deny
-        words = "any" if allow is None else f"only {len(allow)} that are listed"
-        words += f", never {len(deny)} that are listed" if deny else ""
-        yield "machines", f"{words}; evidence that names no machine is refused"
+    yield from _machines(attestation, policy.custody)
     freshness = attestation.freshness
     words = f"at most {_duration(freshness.max_evidence_age_s)} old, for keys that live"
     words += f" at most {_duration(freshness.max_key_lifetime_s)}; clocks may differ by"
     yield "evidence", f"{words} {_duration(freshness.clock_skew_s)}"
     for demand in attestation.classes:
         yield "demand", demand_in_words(demand) + _unmeetable(demand, attestation)
+    yield from _warnings(attestation)
+
+
+def _warnings(attestation: Attestation) -> Iterator[tuple[str, str]]:
     for weakness in weaknesses(attestation):
         yield "weak", weakness
+    for sentence in breaks_in_words(attestation):
+        yield "broken", sentence
 
 
 def demand_in_words(demand: Demand) -> str:
@@ -136,7 +150,8 @@ def weaknesses(attestation: Attestation) -> Iterator[str]:
     if attestation.snp is not None:
         yield from _weak_snp(attestation.snp)
     if attestation.tdx is not None:
-        yield from _weak_tdx(attestation.tdx)
+        yield from _weak_tdx(attestation, attestation.tdx)
+    yield from _weak_revocation(attestation)
     freshness = attestation.freshness
     if freshness.max_key_lifetime_s > _DAY_S:
         yield "keys may live longer than a day"
@@ -154,6 +169,18 @@ def _measurements(attestation: Attestation) -> Iterator[str]:
     for tee, accepted in pinned.items():
         if any(not "".join(each.values()).strip("0") for each in accepted):
             yield f"a measurement of {tee} is all zeros, which no image has"
+        # Azure's is the vTPM's registers', which the measurement must name.
+        elif not Tee(tee).quoted and any(map(_unmeasured, accepted)):
+            yield (
+                f"a measurement of {tee} has zeros in RTMR 0 to 3: it accepts any "
+                "kernel and image that its firmware starts"
+            )
+
+
+def _unmeasured(measurement: Mapping[str, str]) -> bool:
+    """Whether a measurement names all of TDX's run-time registers, as zeros."""
+    named = [measurement.get(each) for each in _RTMRS]
+    return all(each is not None and not each.strip("0") for each in named)
 
 
 def _weak_snp(snp: Snp) -> Iterator[str]:
@@ -168,13 +195,22 @@ def _weak_snp(snp: Snp) -> Iterator[str]:
         yield "the host may have handed data to the guest (host_data)"
 
 
-def _weak_tdx(tdx: Tdx) -> Iterator[str]:
+def _weak_tdx(attestation: Attestation, tdx: Tdx) -> Iterator[str]:
     if _OUT_OF_DATE & set(tdx.statuses):
         yield "TDX platforms that lack Intel's security fixes are accepted (OutOfDate)"
     elif set(tdx.statuses) - {"UpToDate"}:
         yield "TDX platforms that Intel wants configured otherwise are accepted"
-    if tdx.min_tcb_evaluation_number == 0:
+    if least_evaluation(attestation) == 0:
         yield "an evaluation of Intel's of any age is accepted while it is valid"
+
+
+def _weak_revocation(attestation: Attestation) -> Iterator[str]:
+    nitro, gpu = attestation.nitro or Nitro(), attestation.gpu
+    if "nitro" in attestation.required_cpu_tees and nitro.revocation != "required":
+        yield "AWS's revocation lists are checked only where they are stapled"
+    # Such a certificate runs to the year 9999.
+    if gpu is not None and gpu.revocation != "required":
+        yield "a revoked GPU is refused only where NVIDIA's answer is stapled"
 
 
 def _unmeetable(demand: Demand, attestation: Attestation) -> str:
@@ -185,6 +221,7 @@ def _unmeetable(demand: Demand, attestation: Attestation) -> str:
         "hardware": not any(Tee(tee).isolates for tee in attestation.required_cpu_tees),
         "gpu": "nvidia-gpu" not in attestation.required_devices,
         "no_write": not attestation.sandbox,
+        "custody": attestation.custody is None,
     }
     places = (demand.operators, demand.countries, demand.regions)
     if () not in (demand.cpu_tees, *places) and not any(
@@ -236,11 +273,12 @@ def _software(attestation: Attestation) -> Iterator[tuple[str, str]]:
         yield "sandbox", f"{listed} listed here count as writing nothing"
 
 
-def _snp(snp: Snp) -> Iterator[tuple[str, str]]:
+def _snp(attestation: Attestation, snp: Snp) -> Iterator[tuple[str, str]]:
     levels = "; ".join(
-        f"{each.product} at {'' if each.fmc is None else f'fmc {each.fmc}, '}"
+        f"{product} at {f'fmc {each.fmc}, ' if product == 'Turin' else ''}"
         f"bl {each.bl}, tee {each.tee}, snp {each.snp}, ucode {each.ucode} or later"
-        for each in snp.min_tcb
+        f"{raised_in_words(attestation, product)}"
+        for product, each in least_levels(attestation).items()
     )
     yield "firmware", levels or NOTHING
     vmpl = " or ".join(map(str, snp.vmpl)) or "none, so all are refused"
@@ -253,13 +291,30 @@ def _snp(snp: Snp) -> Iterator[tuple[str, str]]:
         yield "SEV-SNP", "chips that hide their id are accepted"
 
 
-def _tdx(tdx: Tdx) -> str:
+def _tdx(attestation: Attestation, tdx: Tdx) -> str:
     statuses = " or ".join(tdx.statuses) or NOTHING
     words = f"status {statuses}, by Intel's evaluation"
-    words += f" {tdx.min_tcb_evaluation_number} or later"
+    words += f" {least_evaluation(attestation)} or later"
+    words += raised_in_words(attestation, "")
     if tdx.rejected_advisories:
         words += f"; never with {', '.join(tdx.rejected_advisories)} open"
     return words
+
+
+def _machines(
+    attestation: Attestation, custody: CustodyExpectations | None
+) -> Iterator[tuple[str, str]]:
+    refused = "evidence that names no machine is refused"
+    if attestation.platforms is not None:
+        allow, deny = attestation.platforms.allow, attestation.platforms.deny
+        words = "any" if allow is None else f"only {len(allow)} that are listed"
+        words += f", never {len(deny)} that are listed" if deny else ""
+        yield "machines", f"{words}; {refused}"
+    if attestation.custody is not None and custody is not None:
+        listed = _count(len(custody.machines), "machine")
+        until = f"{datetime.fromtimestamp(custody.until, tz=UTC):%Y-%m-%d}"
+        words = f"{attestation.custody.name} answers for {listed} until {until}"
+        yield "custody", f"{words}; {refused}"
 
 
 def _gpu(gpu: Gpu) -> str:
