@@ -164,6 +164,11 @@ PROCESS: Final[Table] = {
         "test_door_gets_the_servers_socket_once_it_is_closed_to_others",
     ),
     "deploy/test_image_measurements.py": ("test_time_of_the_build_can_be_stated",),
+    "deploy/test_systemd.py": (
+        "test_a_line_that_systemd_would_ignore_is_seen",
+        "test_no_unit_is_more_exposed_than_it_needs",
+        "test_systemd_accepts_every_line",
+    ),
     "dev/test_emulator.py": (),
     "dev/test_on_premises.py": (),
     "dev/test_recorder.py": (),
