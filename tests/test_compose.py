@@ -1,9 +1,6 @@
 """The compose files, read as plain YAML; ``make compose-test`` starts them for real."""
 
 import json
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +11,6 @@ from deploy.containers.roles import ROLES
 from deploy.image.rootfs import ENVIRONMENT, PYTHON
 
 from curtilage.enclave_server.acquire.command import DEVICES, PROVIDERS
-from curtilage.enclave_server.config import parse_config as parse_enclave
-from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.relay.config import UnixAddress
 from curtilage.relay.config import parse_config as parse_relay
 from curtilage.sandbox.parent import FORGETTING
@@ -224,33 +219,6 @@ def test_relay_configuration_is_valid_for_production() -> None:
     text = (ROOT / "deploy" / "relay.toml").read_text("utf-8")
     config = parse_relay(text, {})
     assert config.gateways == {"demo": UnixAddress(path="/run/enclave/gateway.sock")}
-
-
-def test_enclave_configuration_names_the_same_sockets_and_the_default_model() -> None:
-    text = (ROOT / "deploy" / "enclave.toml").read_text("utf-8")
-    config = tomllib.loads(text)
-    assert config["listen"] == "unix:/run/enclave/gateway.sock"
-    command = cast("list[str]", service(ONE, "emulator")["command"])
-    assert config["evidence"] == command[command.index("--listen") + 1]
-    model = config["model"]
-    assert (model["path"], model["sha256"]) == ("embedded", DEFAULT_SHA256)
-    mounts = texts(service(ONE, "enclave")["volumes"])
-    assert any(mount.split(":")[-2] == config["release"] for mount in mounts)
-
-
-def test_prepare_makes_a_configuration_the_enclave_accepts(tmp_path: Path) -> None:
-    for arguments in ((), ("--refresh",)):
-        command = [sys.executable, str(ROOT / "deploy" / "prepare.py")]
-        command += ["--out", str(tmp_path), *arguments]
-        subprocess.run(command, check=True)
-    config = parse_enclave((tmp_path / "enclave.toml").read_text("utf-8"))
-    assert config.log.quorum == 1
-    assert sorted(path.name for path in (tmp_path / "release").iterdir()) == [
-        "checkpoint.txt",
-        "consistency.txt",
-        "manifest.json",
-        "proof.txt",
-    ]
 
 
 # The filter of system calls.

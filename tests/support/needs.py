@@ -157,6 +157,7 @@ PROCESS: Final[Table] = {
     "conformance/balancer": (),
     "conformance/relay": (),
     "degradation": (),
+    "deploy/test_by_hand.py": ("test_a_new_user_gets_there",),
     "deploy/test_containers_guest.py": (),
     "deploy/test_image_build.py": (),
     "deploy/test_image_door.py": (),
@@ -288,9 +289,6 @@ PROCESS: Final[Table] = {
     "relay/test_tls.py": (),
     "relay/test_upstream.py": (),
     "sandbox/test_wall.py": (),
-    "test_compose.py": (
-        "test_prepare_makes_a_configuration_the_enclave_accepts",
-    ),
     "test_documents.py": ("test_the_policy_in_the_readme_answers_as_it_says",),
     "test_doors.py": (
         "test_each_module_uses_the_doors_it_is_named_for_and_no_other",

@@ -29,6 +29,7 @@ from tools.compose_test.layouts import (
     CLIENT_HOST,
     ENCLAVE,
     ENCLAVE_HOST,
+    ENCLAVE_OPTIONS,
     LOCAL,
     RELAY_HOST,
     Answered,
@@ -37,8 +38,8 @@ from tools.compose_test.layouts import (
     free_port,
     join_networks,
     one_operator,
-    policy_of,
     two_operators,
+    write_policy,
 )
 from tools.compose_test.mutants import MUTANTS, try_mutant
 from tools.compose_test.soak import soak
@@ -199,7 +200,7 @@ def _try_one_operator(run: Run) -> None:
         _validate(run, stack)
         stack.up()
         run.say("one operator: all parts healthy")
-        policy = policy_of(stack, folder)
+        policy = write_policy(stack, folder, "one-operator")
         relay = f"http://127.0.0.1:{stack.variables['RELAY_PORT']}/demo"
         with _client(run.folder, policy, relay) as endpoint:
             run.ask(endpoint, PUBLIC, ENCLAVE, through="one operator")
@@ -260,9 +261,12 @@ def _department(run: Run) -> Generator[Department]:
             {ENCLAVE_HOST: (enclave, "door"), RELAY_HOST: (relay, "relay")},
         )
         run.say("two operators: enclave with its door, and relay, with TLS: healthy")
-        policy = policy_of(enclave, folder / "enclave")
+        write_policy(enclave, folder, "enclave", *ENCLAVE_OPTIONS)
         client, endpoints = department(
-            run.engine, run.folder / "client", policy, authority
+            run.engine,
+            run.folder / "department",
+            folder / "attestation.yaml",
+            authority,
         )
         ends.enter_context(_down_after(client))
         _validate(run, client)

@@ -19,13 +19,8 @@ from tools.compose_test.engine import Engine
 from tools.compose_test.errors import FailedError
 from tools.compose_test.stack import Stack
 
-from curtilage.attest.evidence import Tee
-from curtilage_dev import devlog
 from curtilage_dev.certificates import Authority
-from curtilage_dev.emulator import released_image
 
-COMPOSE: Final = ROOT / "deploy" / "compose"
-PREPARE: Final = ROOT / "deploy" / "prepare.py"
 DEVELOPMENT: Final = "development"
 USER: Final = 65532
 ENCLAVE_HOST: Final = "enclave.curtilage.test"
@@ -34,6 +29,9 @@ CLIENT_HOST: Final = "client.department.test"
 BETWEEN: Final = "between"
 """The network that stands for the one between operators."""
 APPLICATIONS: Final = ("letters", "triage")
+PROFILE: Final = ("--policy", "default", "--no-routing")
+"""Without routing, everything that may be sent is sent."""
+ENCLAVE_OPTIONS: Final = ("--name", ENCLAVE_HOST, "--emulated")
 ANSWER_S: Final = 180.0
 MAX_TOKENS: Final = 24
 ENCLAVE: Final = "enclave"
@@ -119,7 +117,7 @@ class Answered:
 
 def one_operator(engine: Engine, folder: Path) -> Stack:
     """Make the files of ``compose.yaml`` as a user would."""
-    _run([sys.executable, str(PREPARE), "--out", str(folder)])
+    _init("one-operator", folder)
     _readable(folder / "release", folder / "enclave.toml")
     variables = {"ENCLAVE_FILES": str(folder), "RELAY_PORT": str(free_port())}
     return Stack(
@@ -131,11 +129,17 @@ def one_operator(engine: Engine, folder: Path) -> Stack:
     )
 
 
-def policy_of(stack: Stack, folder: Path, service: str = "emulator") -> Path:
-    """Write the policy that trusts a stack's emulated machine, as a user would."""
-    root = folder / "root.pem"
-    stack.get("cp", f"{service}:/run/evidence/root.pem", str(root))
-    _run([sys.executable, str(PREPARE), "--out", str(folder), "--policy", str(root)])
+def write_policy(stack: Stack, folder: Path, layout: str, *options: str) -> Path:
+    """Write the policy that trusts a stack's emulated machine, as a user would.
+
+    Args:
+        stack: with the emulator.
+        folder: of the layout's files.
+        layout: its name.
+        options: with which it was made.
+    """
+    stack.get("cp", "emulator:/run/evidence/root.pem", str(folder / "root.pem"))
+    _init(layout, folder, *options, *PROFILE)
     return folder / "policy.yaml"
 
 
@@ -145,6 +149,9 @@ def two_operators(engine: Engine, folder: Path) -> tuple[Stack, Stack, Path]:
     Returns:
         both projects, and the authority of their certificates.
     """
+    _init("enclave", folder, *ENCLAVE_OPTIONS)
+    gateway = f"ward=https://{ENCLAVE_HOST}:8443"
+    _init("relay", folder, "--name", RELAY_HOST, "--gateway", gateway)
     now = datetime.now(UTC)
     authority = Authority.make(folder / "authority", now=now)
     enclave, relay = folder / "enclave", folder / "relay"
@@ -155,77 +162,70 @@ def two_operators(engine: Engine, folder: Path) -> tuple[Stack, Stack, Path]:
         issued = authority.issue(name, now=now, hosts=[host])
         _secret(place / "tls" / f"{name}.pem", issued.certificate)
         _secret(place / "tls" / f"{name}.key", issued.key)
-    _run([sys.executable, str(PREPARE), "--out", str(enclave)])
-    (enclave / "enclave.toml").write_text(_enclave_config(enclave), "utf-8")
-    (enclave / "models").mkdir()
-    _readable(enclave / "release", enclave / "enclave.toml", enclave / "models")
-    (relay / "etc").mkdir()
     shutil.copyfile(authority.certificate, relay / "etc" / "enclave-authority.pem")
-    (relay / "etc" / "relay.toml").write_text(_relay_config(), "utf-8")
+    _uncomment(relay / "etc" / "relay.toml", "upstream_ca_file")
+    _readable(enclave / "release", enclave / "enclave.toml", enclave / "models")
     _readable(relay / "etc")
-    ports = {"ENCLAVE_PORT": str(free_port()), "RELAY_PORT": str(free_port())}
-    places = {"ENCLAVE_FILES": str(enclave), "RELAY_FILES": str(relay)}
-    loopback = {"ENCLAVE_ADDRESS": "127.0.0.1", "RELAY_ADDRESS": "127.0.0.1"}
     variables = {
-        **ports,
-        **places,
-        **loopback,
-        "ENCLAVE_MODELS": str(enclave / "models"),
+        "ENCLAVE_PORT": str(free_port()),
+        "RELAY_PORT": str(free_port()),
+        "ENCLAVE_ADDRESS": "127.0.0.1",
+        "RELAY_ADDRESS": "127.0.0.1",
     }
     theirs = Stack(
         engine=engine,
-        file=COMPOSE / "enclave.yaml",
-        folder=COMPOSE,
+        file=folder / "enclave.yaml",
+        folder=folder,
         profile=DEVELOPMENT,
         variables=variables,
     )
     ours = Stack(
-        engine=engine,
-        file=COMPOSE / "relay.yaml",
-        folder=COMPOSE,
-        variables=variables,
+        engine=engine, file=folder / "relay.yaml", folder=folder, variables=variables
     )
     return theirs, ours, authority.certificate
 
 
 def department(
-    engine: Engine, folder: Path, policy: Path, authority: Path
+    engine: Engine, folder: Path, section: Path, authority: Path
 ) -> tuple[Stack, Mapping[str, Endpoint]]:
-    """Make the files of ``client.yaml``; return it and an endpoint per application."""
-    now = datetime.now(UTC)
+    """Make the files of ``client.yaml``; return it and an endpoint per application.
+
+    Args:
+        engine: see there.
+        folder: for the files.
+        section: ``attestation.yaml`` of the enclave's operator.
+        authority: of the relay's certificate.
+    """
+    applications = [word for name in APPLICATIONS for word in ("--application", name)]
+    _init(
+        "gateway",
+        folder,
+        *("--name", CLIENT_HOST, "--relay", f"https://{RELAY_HOST}:8443/ward"),
+        *("--attestation", str(section), *PROFILE, *applications),
+    )
+    client, now = folder / "client", datetime.now(UTC)
     own = Authority.make(folder / "authority", now=now)
     issued = own.issue("client", now=now, hosts=[CLIENT_HOST])
-    _secret(folder / "tls" / "client.pem", issued.certificate)
-    _secret(folder / "tls" / "client.key", issued.key)
-    made = {name: _make_key(name) for name in APPLICATIONS}
-    etc = folder / "etc"
-    etc.mkdir()
-    (folder / "models").mkdir()
-    shutil.copyfile(policy, etc / "policy.yaml")
-    shutil.copyfile(authority, etc / "relay-authority.pem")
-    rows = [row for _, row in made.values()]
-    (etc / "gateway.toml").write_text(_gateway_config(rows), "utf-8")
-    (folder / "client.env").write_text(
-        f"CURTILAGE_RELAY=https://{RELAY_HOST}:8443/ward\n"
-        "CURTILAGE_RELAY_CA=/etc/curtilage/relay-authority.pem\n",
-        "utf-8",
-    )
-    _readable(etc, folder / "models")
+    _secret(client / "tls" / "client.pem", issued.certificate)
+    _secret(client / "tls" / "client.key", issued.key)
+    shutil.copyfile(authority, client / "etc" / "relay-authority.pem")
+    _uncomment(client / "client.env", "CURTILAGE_RELAY_CA")
+    _readable(client / "etc", client / "models")
     port = free_port()
     stack = Stack(
         engine=engine,
-        file=COMPOSE / "client.yaml",
-        folder=COMPOSE,
-        variables={
-            "CLIENT_FILES": str(folder),
-            "CLIENT_MODELS": str(folder / "models"),
-            "CLIENT_ADDRESS": "127.0.0.1",
-            "CLIENT_PORT": str(port),
-        },
+        file=folder / "client.yaml",
+        folder=folder,
+        variables={"CLIENT_ADDRESS": "127.0.0.1", "CLIENT_PORT": str(port)},
     )
     endpoints = {
-        name: Endpoint(port=port, host=CLIENT_HOST, key=key, authority=own.certificate)
-        for name, (key, _) in made.items()
+        name: Endpoint(
+            port=port,
+            host=CLIENT_HOST,
+            key=(client / "keys" / name).read_text("ascii").strip(),
+            authority=own.certificate,
+        )
+        for name in APPLICATIONS
     }
     return stack, endpoints
 
@@ -247,48 +247,21 @@ def free_port() -> int:
     return port
 
 
-def emulated_measurement(folder: Path) -> bytes:
-    """Return what the release in a folder names."""
-    return released_image(folder / "release", Tee.EMULATED_SEV_SNP)
+def _init(layout: str, folder: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "curtilage.cli", "deploy", "init", layout]
+    _run([*command, "--out", str(folder), *options])
 
 
-def _enclave_config(folder: Path) -> str:
-    text = (ROOT / "deploy" / "enclave.toml").read_text("utf-8")
-    text = text.replace("emulator.sock", "evidence.sock")
-    return f"{text}\n{devlog.log_table(folder / 'log')}"
+def _uncomment(path: Path, name: str) -> None:
+    """Put a setting of a written file into force.
 
-
-def _relay_config() -> str:
-    return f"""\
-listen = "0.0.0.0:8443"
-hosts = ["{RELAY_HOST}", "localhost", "127.0.0.1"]
-upstream_ca_file = "/etc/curtilage/enclave-authority.pem"
-
-[gateways]
-ward = "https://{ENCLAVE_HOST}:8443"
-
-[tls]
-certificate = "/run/secrets/certificate"
-key = "/run/secrets/key"
-"""
-
-
-def _gateway_config(rows: Sequence[str]) -> str:
-    return f"""\
-listen = "0.0.0.0:8443"
-names = ["{CLIENT_HOST}"]
-keys = {json.dumps(list(rows))}
-
-[tls]
-certificate = "/run/secrets/certificate"
-key = "/run/secrets/key"
-"""
-
-
-def _make_key(name: str) -> tuple[str, str]:
-    command = [sys.executable, "-m", "curtilage.cli", "gateway", "make-key", name]
-    made = cast("dict[str, str]", json.loads(_run([*command, "--json"])))
-    return made["key"], made["row"]
+    Raises:
+        FailedError: it is not there.
+    """
+    text = path.read_text("utf-8")
+    if text.count(f"#   {name}") != 1:
+        raise FailedError(f"{path.name}: no commented {name}")
+    path.write_text(text.replace(f"#   {name}", name), "utf-8")
 
 
 def _secret(path: Path, source: Path) -> None:
