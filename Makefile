@@ -15,7 +15,7 @@ CODE := $(PARTS) dev deploy/containers deploy/image benchmarks tools tests
 .PHONY: help setup setup-dev demo test test-processes test-timing test-exhaustive test-removal
 .PHONY: test-all lint audit
 .PHONY: format bench train-guard train-router fuzz vectors conformance interop
-.PHONY: leak ledger outside image containers compose-test compose-soak requirements clean
+.PHONY: leak ledger outside netsep-test image containers compose-test compose-soak requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answers regulated questions locally, and sends the rest to an attested enclave."
@@ -119,6 +119,10 @@ ledger: ## Compare every hop's bytes with docs/metadata.yaml
 outside: ## Watch every program at work for 90 s from outside: names, connections, files
 	@$(SETUP) runtime test
 	@$(BIN)/python -m pytest tests/privacy/test_outside.py $(ARGS)
+
+netsep-test: ## Client, relay and enclave in three networks: whose address and what text is on which link (root)
+	@$(SETUP) runtime test
+	@$(BIN)/python -m pytest tests/netsep $(ARGS)
 
 image: ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
 	@$(SETUP) runtime image

@@ -256,6 +256,7 @@ PROCESS: Final[Table] = {
         "test_answers_are_graded_and_kept_without_a_word_of_them",
     ),
     "lab/training/test_router_training.py": (),
+    "netsep/test_netsep.py": (),
     "privacy": (),
     "relay/test_access_keys.py": (
         "test_relay_asks_everything_but_health_for_a_key",
