@@ -59,7 +59,6 @@ WRITTEN = {
         for before in range(5)
     },
     "base64 of utf-16": base64.b64encode(f"a {CANARY} b".encode("utf-16-le")),
-    "base64 for addresses": base64.urlsafe_b64encode(b"\xfb" + CANARY.encode()),
 }
 
 
@@ -75,6 +74,14 @@ def test_a_canary_is_seen_in_every_form(form: str) -> None:
         packet(data[half:], sequence=100 + half),
     ]
     assert leaks(split, RULES) == ["client link: canary"]
+
+
+@pytest.mark.parametrize("before", range(3))
+def test_both_alphabets_of_base64_are_known(before: int) -> None:
+    text = "why?>> so?~~ yes?>>"
+    coded = base64.urlsafe_b64encode(b"a" * before + f"{text}!".encode())
+    assert set(b"-_") & set(coded)
+    assert any(form in coded for form in forms_of(text)["base64"])
 
 
 def test_what_is_sealed_is_not_seen() -> None:
