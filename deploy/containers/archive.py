@@ -93,8 +93,8 @@ def write_layer(
                 archive.addfile(member, io.BytesIO(entry.content))
     with unnamed.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    path = unnamed.rename(folder / f"{digest}.tar")
-    return Layer(name=name, path=path, digest=digest, size=size)
+    named = unnamed.rename(folder / f"{digest}.tar")
+    return Layer(name=name, path=named, digest=digest, size=size)
 
 
 def write_image(
