@@ -646,15 +646,21 @@ class LlamaCppEngine:
         if answer.finish is not None:
             self._end(job, answer.done(answer.finish))
 
-    def _end(self, job: _Job, item: Done | InferenceError) -> None:
-        """End a job; the caller hears of it once its sequence is erased."""
+    def _end(self, job: _Job, item: Done | InferenceError) -> bool:
+        """End a job; False: it had ended.
+
+        The caller hears of it once its sequence is erased.
+        """
         with self._changed:
+            # Since the list was made that it is in, its caller may have withdrawn it.
+            if self._jobs.pop(job.ticket, None) is None:
+                return False
             sequence = self._planner.retire(job.ticket)
-            del self._jobs[job.ticket]
         self._leaving.append(_Leaving(sequence, job, item))
         self._end_turn(job)
         if job.answer is not None:
             job.answer.free()
+        return True
 
     def _end_turn(self, job: _Job) -> None:
         if job.turn is not None:
@@ -711,8 +717,8 @@ class LlamaCppEngine:
         # It may contain anything.
         for job in begun:
             had_sequence = job.turn is not None
-            # If the library fails once more, the others must be notified even so.
-            with contextlib.suppress(InferenceError):
+            # Whatever fails once more, the others must be notified even so.
+            with contextlib.suppress(Exception):
                 self._end(
                     job,
                     _public(problem)
@@ -751,10 +757,12 @@ class LlamaCppEngine:
         with self._changed:
             dropped = list(self._jobs.values())
         for job in dropped:
-            # If the library fails once more, the others must be notified even so.
-            with contextlib.suppress(InferenceError):
-                self._end(job, reason)
-            job.post(type(reason)(*reason.args))
+            ended = True
+            # Whatever fails once more, the others must be notified even so.
+            with contextlib.suppress(Exception):
+                ended = self._end(job, reason)
+            if ended:
+                job.post(type(reason)(*reason.args))
         self._leaving.clear()
 
 
