@@ -84,6 +84,7 @@ class Cells:
         self.size = size
         self.held: list[list[Cell]] = [[] for _ in range(sequences)]
         self.saved: list[SavedCells] = []
+        self._places: list[int] = []
         self._spend = spend
 
     def open(self, sequence: int, *, tokens: int = 1) -> None:
@@ -103,6 +104,7 @@ class Cells:
         for row in rows:
             assert row.position == len(self.held[row.sequence]) < self.size
             self.held[row.sequence].append(Cell(row.token, shape))
+            self._places.append(row.position)
         self._spend(WRITE_S if len(rows) == shape[1] else len(rows) * READ_S)
         return True
 
@@ -137,6 +139,10 @@ class Cells:
 
     def free(self) -> None:
         """Free nothing."""
+
+    def read(self, *, above: int) -> int:
+        """Return how many tokens were decoded at or above a position, in all."""
+        return sum(place >= above for place in self._places)
 
     def kept(self) -> int:
         """Return how many tokens are saved outside it at the moment."""
