@@ -207,7 +207,7 @@ def test_a_short_prompt_passes_a_long_one_that_is_being_read() -> None:
 def test_a_short_query_is_not_behind_long_ones() -> None:
     plan = planner(sequences=1)
     for _ in range(3):
-        plan.submit(5000)
+        plan.submit(1500)
     short = plan.submit(100)
     assert admitted(plan).ticket == short
 
@@ -367,16 +367,32 @@ def test_a_prompt_gives_way_while_it_is_read_and_goes_on_where_it_was() -> None:
 
 
 def test_a_prompt_that_gave_way_keeps_its_place() -> None:
-    plan = planner(sequences=1, room=32_768)
+    plan = planner(sequences=2, room=32_768)
+    writing(plan, 1, left=9000)
+    plan.chunk = 16
     long = reading(plan)
-    run(plan)
+    for _ in range(600):
+        run(plan)
+    # Shorter than what is left, and later. It must not pass because others had turns.
+    later = plan.submit(9000, 500)
     plan.submit(10, 20)
     pause(plan, long)
-    running = admitted(plan).ticket
-    # As long, and later: it does not come first because the other had a turn.
-    plan.submit(LONG, 500)
-    plan.erased(plan.retire(running) or 0)
-    assert admitted(plan, tokens=LONG, held=PREFILL_CHUNK).ticket == long
+    plan.submit(1, 1)
+    for _ in range(2):
+        plan.erased(plan.retire(admitted(plan).ticket) or 0)
+    assert plan.phase(later) is Phase.WAITING
+    assert admitted(plan, tokens=LONG, held=600 * 16).ticket == long
+
+
+def test_what_can_be_saved_is_not_lost_to_let_another_pass() -> None:
+    plan = planner(sequences=1, room=32_768)
+    running = reading(plan, 200, write=5000)
+    run(plan)
+    run(plan)
+    # Longer than what is left of the running one, but not than all of it.
+    plan.submit(100, 500)
+    assert plan.phase(running) is Phase.WRITING
+    assert plan.pause({running}) is None
 
 
 def test_what_cannot_be_saved_is_not_lost_before_enough_was_written() -> None:
@@ -501,12 +517,124 @@ def test_one_that_nobody_waits_for_begins_whatever_its_length() -> None:
 # Alone.
 
 
+def due_alone(plan: Planner, read: int = 0, write: int = 1) -> int:
+    """Let one wait that must be alone until it is due."""
+    alone = plan.submit(read, write, alone=True)
+    while plan._work < plan._waiting[alone].due:
+        run(plan)
+    return alone
+
+
 def test_one_that_must_be_alone_is_given_way_to_by_all() -> None:
-    plan = planner()
-    first = plan.submit(100)
-    admitted(plan)
-    plan.submit(0, alone=True)
-    assert pause(plan, first).ticket == first
+    plan = planner(room=32_768)
+    tickets = writing(plan, 3, left=9000)
+    alone = due_alone(plan)
+    assert {pause(plan, *tickets).ticket for _ in tickets} == set(tickets)
+    assert admitted(plan).ticket == alone
+    assert plan.admit() is None
+
+
+def test_one_that_must_be_alone_counts_as_one_in_each_sequence() -> None:
+    plan = planner(room=32_768)
+    (other,) = writing(plan, 1, left=9000)
+    before = plan._work
+    alone = due_alone(plan, 10, 20)
+    # However short: it interrupts all others for a turn.
+    assert plan._work - before >= plan.sequences * (work_of(10, 20) + TURN_WORK)
+    pause(plan, other)
+    assert admitted(plan).ticket == alone
+    run(plan)
+    plan.submit(10, 20)
+    pause(plan, alone)
+    assert plan._waiting[alone].due == plan._work + plan.sequences * TURN_WORK
+
+
+def test_others_are_admitted_until_all_can_give_way() -> None:
+    plan = planner(room=LONG + 2000)
+    both = [reading(plan, write=9000), reading(plan, write=9000)]
+    while Phase.READING in {plan.phase(each) for each in both}:
+        run(plan)
+    alone = due_alone(plan)
+    # They cannot both be saved, and have not written enough to be read again.
+    assert plan.pause(both) is None
+    short = plan.submit(10, 20)
+    assert admitted(plan).ticket == short
+    # Another long one would keep it waiting.
+    long = plan.submit(LONG, 500)
+    assert plan.admit() is None
+    for ticket in (short, both[0]):
+        plan.erased(plan.retire(ticket) or 0)
+    assert pause(plan, *both).ticket == both[1]
+    assert admitted(plan).ticket == alone
+    assert plan.phase(long) is Phase.WAITING
+
+
+def test_none_is_admitted_once_all_can_give_way() -> None:
+    plan = planner(room=32_768)
+    tickets = writing(plan, 2, left=9000)
+    alone = due_alone(plan)
+    plan.submit(10, 20)
+    assert pause(plan, tickets[0]).ticket == tickets[0]
+    # The other one's turn is not over.
+    assert plan.pause(()) is None
+    assert plan.admit() is None
+    assert pause(plan, tickets[1]).ticket == tickets[1]
+    assert admitted(plan).ticket == alone
+
+
+def test_one_that_must_be_alone_does_not_stop_a_shorter_one_before_it() -> None:
+    plan = planner(sequences=2, room=32_768)
+    tickets = writing(plan, 2, left=9000)
+    alone = due_alone(plan)
+    plan._shortest = True
+    short = plan.submit(10, 20)
+    assert plan.pause(()) is None
+    assert pause(plan, *tickets).saved
+    assert admitted(plan).ticket == short
+    # And then it is its turn.
+    assert plan.pause(()) is None
+    plan.erased(plan.retire(short) or 0)
+    assert plan.admit() is None
+    assert plan._next == alone
+
+
+def test_what_was_written_alone_is_read_as_it_was_written() -> None:
+    plan = planner(sequences=2)
+    alone = plan.submit(300, 2000, alone=True)
+    admitted(plan, tokens=300)
+    first = [run(plan).decodes for _ in range(40)]
+    assert [pieces[0].count for (pieces,) in first] == [128, 128, 44] + 37 * [1]
+    short = plan.submit(10, 20)
+    assert pause(plan, alone) == Pause(ticket=alone, sequence=0, saved=False)
+    plan.erased(plan.retire(admitted(plan).ticket) or 0)
+    assert plan.phase(short) is None
+    # What was drawn last was not read yet.
+    assert admitted(plan, tokens=338).ticket == alone
+    again = [run(plan).decodes for _ in range(41)]
+    assert [
+        [(each.start, each.count) for each in pieces] for (pieces,) in again[:40]
+    ] == [[(each.start, each.count) for each in pieces] for (pieces,) in first]
+    assert [pieces[0].sampled for (pieces,) in again] == 40 * [False] + [True]
+
+
+def test_one_that_is_alone_is_lost_only_if_it_has_written_as_much_again() -> None:
+    plan = planner(sequences=2)
+    alone = plan.submit(10, 5000, alone=True)
+    size, wrote = 10, [0]
+    admitted(plan, tokens=size)
+    for _ in range(4):
+        short = plan.submit(1, 1)
+        while (found := plan.pause({alone})) is None:
+            run(plan)
+        wrote.append(plan._running[alone].wrote)
+        size = plan._running[alone].end
+        plan.erased(plan.give_way(alone, saved=found.saved))
+        plan.erased(plan.retire(admitted(plan).ticket) or 0)
+        assert plan.phase(short) is None
+        assert admitted(plan, tokens=size).ticket == alone
+        run(plan)
+    assert all(after >= before for before, after in pairwise(wrote[2:]))
+    assert wrote[-1] >= sum(wrote[:-1]) - 1
 
 
 def test_one_that_is_alone_gives_way_though_sequences_are_free() -> None:
@@ -527,20 +655,16 @@ def test_one_that_continues_does_not_wait_for_a_long_prompt() -> None:
     assert plan.phase(again) is Phase.WRITING
 
 
-def test_one_that_must_be_alone_waits_for_the_others_and_lets_none_pass() -> None:
+def test_one_that_must_be_alone_waits_for_the_others_and_they_for_it() -> None:
     plan = planner()
     (other,) = writing(plan, 1)
     alone = plan.submit(1, alone=True)
+    assert plan.admit() is None
+    plan.erased(plan.retire(other) or 0)
+    assert admitted(plan).ticket == alone
     later = plan.submit(1)
     assert plan.admit() is None
-    sequence = plan.retire(other)
-    assert sequence is not None
-    plan.erased(sequence)
-    assert admitted(plan).ticket == alone
-    assert plan.admit() is None
-    sequence = plan.retire(alone)
-    assert sequence is not None
-    plan.erased(sequence)
+    plan.erased(plan.retire(alone) or 0)
     assert admitted(plan).ticket == later
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curtilage.inference import engine as engine_module
 from curtilage.inference.batch import Phase, Planner, work_of
-from support.stepped_engine import stepped
+from support.stepped_engine import Asked, stepped
 
 ROOM = 32_768
 
@@ -49,8 +50,10 @@ class Played:
     work: int = 0
     queries: dict[int, Query] = field(default_factory=dict[int, Query])
 
-    def ask(self, tokens: int, left: int, *, about: float = 1.0) -> Query:
-        ticket = self.plan.submit(int(tokens * about), left)
+    def ask(
+        self, tokens: int, left: int, *, about: float = 1.0, alone: bool = False
+    ) -> Query:
+        ticket = self.plan.submit(int(tokens * about), left, alone=alone)
         self.queries[ticket] = query = Query(tokens, left)
         return query
 
@@ -116,6 +119,7 @@ def played(sequences: int, turn: int, *, waiting: int = 64) -> Played:
             st.integers(2_100, 32_000),
             st.integers(1, 300),
             st.sampled_from([0.25, 1.0, 2.0]),
+            st.sampled_from([False, False, True]),
             st.integers(0, 60),
         ),
         max_size=12,
@@ -126,13 +130,13 @@ def played(sequences: int, turn: int, *, waiting: int = 64) -> Played:
 def test_a_short_question_begins_soon_however_many_long_ones_there_are(
     sequences: int,
     turn: int,
-    longs: list[tuple[int, int, float, int]],
+    longs: list[tuple[int, int, float, bool, int]],
     before: int,
     tokens: int,
 ) -> None:
     run = played(sequences, turn)
-    for read, write, about, pause in longs:
-        run.ask(read, write, about=about)
+    for read, write, about, alone, pause in longs:
+        run.ask(read, write, about=about, alone=alone)
         for _ in range(pause):
             run.step()
     for _ in range(before):
@@ -215,3 +219,63 @@ def test_a_prompt_that_gave_way_is_read_once() -> None:
             assert steps.now_s < 600
         assert long.finish == "length"
         assert steps.cells.read(above=100) == 20_000 - 100 + 4
+
+
+# Deterministic requests.
+
+
+@pytest.mark.parametrize("kept", [engine_module.KEPT_CONTEXTS, 0], ids=["kept", "lost"])
+@pytest.mark.parametrize("sequences", [1, 2, 4])
+def test_each_token_of_a_deterministic_answer_is_decoded_as_if_it_were_alone(
+    monkeypatch: pytest.MonkeyPatch, kept: float, sequences: int
+) -> None:
+    monkeypatch.setattr(engine_module, "KEPT_CONTEXTS", kept)
+    with stepped(sequences=sequences, size=ROOM, turn_s=1.0) as steps:
+        exact = steps.ask(300, 400, deterministic=True)
+        gave_way = 0
+        while not exact.ends:
+            short = steps.ask(20, 10)
+            steps.until(lambda asked=short: asked.ends, within_s=60)
+            steps.until(lambda: steps.phase(exact) is not Phase.WAITING, within_s=60)
+            gave_way += 1
+        assert exact.finish == "length"
+        assert gave_way > 3
+        # No other request is as long; 301 to 699 are read, the last one is not.
+        shapes = steps.cells.shapes(above=100)
+    counts = [128] * 156 + [44] * 44 + [1] * 399
+    assert shapes == {100 + place: {(count, 1)} for place, count in enumerate(counts)}
+
+
+def test_a_deterministic_request_stops_no_one_while_long_prompts_are_read() -> None:
+    with stepped(sequences=4, size=ROOM) as steps:
+        longs = [steps.ask(30_000, 300) for _ in range(3)]
+        steps.until(lambda: steps.now_s >= 20, within_s=30)
+        exact = steps.ask(5, 1, deterministic=True)
+        waits_s: list[float] = []
+        while not exact.ends:
+            short = steps.ask(40, 20)
+            began_s = steps.now_s
+            steps.until(lambda asked=short: asked.ends, within_s=60)
+            waits_s.append((short.first_s or steps.now_s) - began_s)
+            assert steps.now_s < 3_000
+        assert exact.finish == "length"
+        assert max(waits_s) < 10
+        steps.until(lambda: all(each.ends for each in longs), within_s=900)
+
+
+def test_tiny_deterministic_requests_leave_the_others_most_of_the_time() -> None:
+    def took_s(*, exact: bool) -> float:
+        with stepped(sequences=4, size=ROOM) as steps:
+            stories = [steps.ask(50, 1_500) for _ in range(4)]
+            asked: list[Asked] = []
+            while not all(each.ends for each in stories):
+                # One person may ask four questions at a time.
+                while exact and sum(not each.ends for each in asked) < 4:
+                    asked.append(steps.ask(5, 1, deterministic=True))
+                steps.step()
+                assert steps.now_s < 1_000
+            if exact:
+                assert len(asked) > 8
+            return steps.now_s
+
+    assert took_s(exact=True) < 1.5 * took_s(exact=False)

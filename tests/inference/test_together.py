@@ -307,17 +307,40 @@ async def test_a_deterministic_answer_gives_way_to_others(byte_model: Path) -> N
         long.cancel()
 
 
-async def test_a_deterministic_answer_that_cannot_be_saved_keeps_its_sequence(
-    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kept", [engine_module.KEPT_CONTEXTS, 0], ids=["kept", "lost"])
+@pytest.mark.parametrize("sequences", [1, 3])
+async def test_a_deterministic_answer_repeats_though_it_gave_way(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: float, sequences: int
 ) -> None:
-    monkeypatch.setattr(engine_module, "KEPT_CONTEXTS", 0)
-    async with running(byte_model, turn_s=0) as engine:
-        long = asyncio.create_task(
-            collect(engine, ask(max_tokens=300, deterministic=True))
-        )
+    asked = ask(
+        "x" * 300,
+        deterministic=True,
+        temperature=1.0,
+        seed=5,
+        logprobs=True,
+        max_tokens=200,
+        stop=("never",),
+    )
+    monkeypatch.setattr(engine_module, "KEPT_CONTEXTS", kept)
+    async with running(byte_model, sequences=sequences, turn_s=0) as engine:
+        alone = await collect(engine, asked)
+        paused: list[bool] = []
+        give_way = engine._planner.give_way
+
+        def gives_way(ticket: int, *, saved: bool) -> int:
+            if engine._planner._running[ticket].alone and (
+                engine._planner._running[ticket].position
+            ):
+                paused.append(saved)
+            return give_way(ticket, saved=saved)
+
+        monkeypatch.setattr(engine._planner, "give_way", gives_way)
+        answer = asyncio.create_task(collect(engine, asked))
         await until(lambda: engine.load().running == 1)
-        await collect(engine, ask())
-        assert long.done()
+        while not answer.done():
+            await collect(engine, ask(max_tokens=4))
+        assert await answer == alone
+    assert set(paused) == {bool(kept)}
 
 
 # Endings.

@@ -84,7 +84,7 @@ class Cells:
         self.size = size
         self.held: list[list[Cell]] = [[] for _ in range(sequences)]
         self.saved: list[SavedCells] = []
-        self._places: list[int] = []
+        self._decoded: list[tuple[int, Cell]] = []
         self._spend = spend
 
     def open(self, sequence: int, *, tokens: int = 1) -> None:
@@ -104,7 +104,7 @@ class Cells:
         for row in rows:
             assert row.position == len(self.held[row.sequence]) < self.size
             self.held[row.sequence].append(Cell(row.token, shape))
-            self._places.append(row.position)
+            self._decoded.append((row.position, Cell(row.token, shape)))
         self._spend(WRITE_S if len(rows) == shape[1] else len(rows) * READ_S)
         return True
 
@@ -142,7 +142,15 @@ class Cells:
 
     def read(self, *, above: int) -> int:
         """Return how many tokens were decoded at or above a position, in all."""
-        return sum(place >= above for place in self._places)
+        return sum(place >= above for place, _ in self._decoded)
+
+    def shapes(self, *, above: int) -> dict[int, set[tuple[int, int]]]:
+        """Return with how many others the token at each position was decoded."""
+        found: dict[int, set[tuple[int, int]]] = {}
+        for place, cell in self._decoded:
+            if place >= above:
+                found.setdefault(place, set()).add(cell.shape)
+        return found
 
     def kept(self) -> int:
         """Return how many tokens are saved outside it at the moment."""

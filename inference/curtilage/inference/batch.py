@@ -13,6 +13,9 @@ If no sequence is free, a query whose turn is over gives way, in the middle of i
 prompt too. What it holds is saved, as far as there is room; what is lost is read again,
 and so much must have been written before. No query gets the last sequence if then none
 could give way soon.
+
+One that must be alone counts as a query in each sequence. It stops others from being
+admitted only once all that run can give way after their turns.
 """
 
 import heapq
@@ -88,8 +91,10 @@ class _Entry:
         ticket: its number.
         arrival: its place in the order of arrival.
         due: see the module.
-        alone: no other query may be decoded until it ends.
+        alone: no other query may be decoded until it ends, or gives way.
+        takes: how many sequences it takes from the others.
         end: how many tokens it has; an estimate until it was ``known``.
+        prompt: how many of them it has not written.
         left: how many it may still write.
         known: its prompt was tokenised.
         saved: how many of its tokens are saved, while it waits.
@@ -98,13 +103,16 @@ class _Entry:
         position: how many of its tokens the sequence holds.
         turn: its place in the order of admission; 0: it has had no turn.
         wrote: how many tokens it has written in this turn.
+        worked: the work of this turn.
         was_lost: what it held was lost once, to be read again.
     """
 
     ticket: int
     arrival: int
     alone: bool
+    takes: int
     end: int
+    prompt: int
     left: int
     due: int = 0
     known: bool = False
@@ -114,6 +122,7 @@ class _Entry:
     position: int = 0
     turn: int = 0
     wrote: int = 0
+    worked: int = 0
     was_lost: bool = False
 
     @property
@@ -129,15 +138,31 @@ class _Entry:
     @property
     def is_light(self) -> bool:
         """Whether it can give way soon even if nothing of it can be saved."""
-        return self.most <= TURN_WORK
+        return self.reading(self.most) <= TURN_WORK
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it is to begin, and may then be unable to give way for long."""
+        return not self.turn and not self.is_light
+
+    def reading(self, tokens: int) -> int:
+        """Return the work of reading its first tokens, so many.
+
+        What was written alone is read as it was written, token by token: the last bits
+        of the sums depend on how many are decoded together.
+        """
+        chunks = min(tokens, self.prompt) if self.alone else tokens
+        return work_of(chunks, tokens - chunks)
 
     def cost(self, held: int) -> int:
-        """Return the work of its next turn.
+        """Return the work of its next turn, of all sequences that it takes.
 
         Args:
             held: how many of its tokens need not be read.
         """
-        return work_of(self.end - held, self.to_write)
+        work = self.reading(self.end) - self.reading(held) + work_of(0, self.to_write)
+        # However short, it interrupts all others.
+        return work if self.takes == 1 else self.takes * (work + TURN_WORK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +291,15 @@ class Planner:
         if len(self._waiting) >= self._max_waiting:
             raise EngineBusyError("too many requests are waiting")
         ticket = self._arrive()
-        entry = _Entry(ticket=ticket, arrival=ticket, alone=alone, end=read, left=write)
+        entry = _Entry(
+            ticket=ticket,
+            arrival=ticket,
+            alone=alone,
+            takes=self.sequences if alone else 1,
+            end=read,
+            prompt=read,
+            left=write,
+        )
         entry.due = self._work + entry.cost(0)
         self._waiting[ticket] = entry
         return ticket
@@ -277,19 +310,24 @@ class Planner:
         Args:
             over: running queries whose turn is over.
         """
-        chosen = self._waiting.get(self._next or 0)
-        if chosen is not None and not chosen.alone and self._vacant:
-            return None
-        self._next = None
+        if (chosen := self._chosen()) is not None:
+            begins = self._may_begin(chosen)
+            return None if begins else self._pause_for(chosen, over, shortest=False)
+        self._next, passes = None, False
         for shortest in (self._shortest, not self._shortest):
             for entry in self._ordered(shortest=shortest):
                 if self._may_begin(entry):
                     return None
-                if (pause := self._pause_for(entry, over, shortest)) is not None:
+                drains = entry.takes > 1
+                if drains and (passes or not self._may_drain(entry, shortest=shortest)):
+                    continue
+                pause = self._pause_for(entry, over, shortest=shortest)
+                # For one that must be alone none is admitted until all have given way.
+                if pause is not None or drains:
                     self._next = entry.ticket
                     return pause
-                if entry.alone:
-                    return None
+                # It begins as soon as any turn is over: the others wait so long.
+                passes |= entry.is_light
         return None
 
     def give_way(self, ticket: int, *, saved: bool) -> int:
@@ -303,12 +341,17 @@ class Planner:
         sequence = self._release(entry)
         entry.saved = entry.position if saved else 0
         entry.was_lost |= entry.saved < entry.position
-        # What it was to read in this turn, it has still to read: it keeps its place.
-        if entry.phase is Phase.WRITING:
+        if entry.takes > 1:
+            # The others had no turn meanwhile.
+            entry.due = self._work + entry.takes * max(entry.worked, TURN_WORK)
+            entry.arrival = self._arrive()
+        elif entry.phase is Phase.WRITING:
             entry.due = self._work + entry.cost(entry.saved)
             entry.arrival = self._arrive()
+        # Else, what it was to read in this turn, it has still to read: it keeps its
+        # place.
         entry.phase = Phase.WAITING
-        entry.position = entry.wrote = 0
+        entry.position = entry.wrote = entry.worked = 0
         # However many wait: it makes room for one of them.
         self._waiting[ticket] = entry
         return sequence
@@ -349,7 +392,8 @@ class Planner:
         estimated, entry.known = not entry.known, True
         if estimated:
             # An estimate that was too low is no advantage.
-            entry.due += max(0, tokens - entry.end)
+            entry.due += entry.takes * max(0, tokens - entry.end)
+            entry.prompt = tokens
         entry.end = tokens
         others = self._without(entry)
         if estimated and (others or self._waiting) and not self._fits(entry, others):
@@ -390,11 +434,14 @@ class Planner:
         entry = self._running[piece.ticket]
         if (piece.sequence, piece.start) != (entry.sequence, entry.position):
             raise ValueError("the piece is not the query's next one")
-        entry.position += piece.count
         if entry.phase is Phase.READING:
-            self._work += work_of(piece.count, 0)
+            read = entry.reading(entry.position)
+            work = entry.reading(entry.position + piece.count) - read
         else:
-            self._work += work_of(0, piece.count)
+            work = work_of(0, piece.count)
+        entry.position += piece.count
+        entry.worked += work
+        self._work += work
         if piece.sampled:
             entry.phase = Phase.WRITING
             entry.end += 1
@@ -436,7 +483,27 @@ class Planner:
         return [each for each in self._running.values() if each is not entry]
 
     def _ordered(self, *, shortest: bool) -> list[_Entry]:
-        return sorted(self._waiting.values(), key=_length if shortest else _order)
+        waiting = list(self._waiting.values())
+        late = [
+            each
+            for each in waiting
+            if each.due <= self._work and (each.takes > 1 or each.is_heavy)
+        ]
+        if late:
+            # Other long ones that began now could keep it waiting without end.
+            first = min(late, key=_order)
+            waiting = [each for each in waiting if each is first or not each.is_heavy]
+        return sorted(waiting, key=_length if shortest else _order)
+
+    def _chosen(self) -> _Entry | None:
+        """Return the query for which others have given way, if it may still begin."""
+        chosen = self._waiting.get(self._next or 0)
+        if chosen is None or self._may_begin(chosen):
+            return chosen
+        drains = chosen.takes > 1 and any(
+            self._may_drain(chosen, shortest=each) for each in (False, True)
+        )
+        return chosen if drains else None
 
     def _choice(self) -> _Entry | None:
         """Return the next query that gets a free sequence."""
@@ -445,10 +512,6 @@ class Planner:
             for entry in ordered:
                 if self._may_begin(entry):
                     return entry
-                # The first one that must be alone is waited for: else it never would
-                # be.
-                if entry.alone:
-                    return None
             if not self._running:
                 # Else nothing would ever change.
                 return ordered[0]
@@ -460,6 +523,20 @@ class Planner:
             return False
         return self._vacant > 0 and self._fits(entry, running)
 
+    def _may_drain(self, entry: _Entry, *, shortest: bool) -> bool:
+        """Whether all that run give way to one that must be alone after their turns."""
+        running = self._running.values()
+        if not all(self._passes(entry, each, 0, shortest=shortest) for each in running):
+            return False
+        room = self._room_beside(entry)
+        if all(each.is_light for each in running):
+            return room >= 0
+        return sum(each.most for each in running) <= room
+
+    def _room_beside(self, entry: _Entry) -> int:
+        """Return how much room is left if it can be saved at the end of its turn."""
+        return self.room - self._reserved(entry) - (0 if entry.is_light else entry.most)
+
     def _fits(self, entry: _Entry, others: Collection[_Entry], more: int = 0) -> bool:
         """Whether a query may run: a sequence is left, or one that runs yields soon.
 
@@ -468,7 +545,7 @@ class Planner:
             others: those that run then.
             more: how many tokens of others are saved before.
         """
-        if len(others) + 1 < self.sequences:
+        if len(others) + entry.takes < self.sequences:
             return True
         room = self.room - self._reserved(entry) - more
         return any(each.is_light or each.most <= room for each in (entry, *others))
@@ -485,41 +562,31 @@ class Planner:
         )
 
     def _pause_for(
-        self, entry: _Entry, over: Collection[int], shortest: bool
+        self, entry: _Entry, over: Collection[int], *, shortest: bool
     ) -> Pause | None:
         """Return the one that gives way to a query, if it may begin then."""
+        drains = entry.takes > 1
+        room = self._room_beside(entry) if drains else self.room - self._reserved()
         found: list[tuple[int, bool, int, Pause]] = []
         for each in self._running.values():
             if each.ticket not in over or each.phase is Phase.ADMITTED:
                 continue
             others = self._without(each)
             for saved in (True, False):
-                if (
-                    (lost := self._lost(each, saved=saved)) is not None
-                    and self._passes(entry, each, lost, shortest=shortest)
-                    and self._fits(entry, others, each.most if saved else 0)
-                ):
+                if (lost := _lost(each, room if saved else None)) is None:
+                    continue
+                passes = self._passes(entry, each, lost, shortest=shortest)
+                fits = self._fits(entry, others, each.most if saved else 0)
+                if drains or (passes and fits):
                     pause = Pause(
                         ticket=each.ticket, sequence=each.sequence, saved=saved
                     )
                     # If it holds nothing, it waits for another prompt to be read.
                     found.append((lost, each.position > 0, each.turn, pause))
+                if drains or fits or not passes:
+                    # It does not lose what can be saved so that it comes later.
                     break
         return min(found, key=lambda each: each[:3])[3] if found else None
-
-    def _lost(self, entry: _Entry, *, saved: bool) -> int | None:
-        """Return the work to be repeated if a query gives way; None: it must not."""
-        if saved:
-            fits = self._reserved() + entry.most <= self.room
-            return 0 if entry.position and fits else None
-        if entry.alone and entry.position:
-            # Read again it is almost always the same answer: not always.
-            return None
-        lost = work_of(entry.position, 0)
-        if entry.is_light and not entry.was_lost:
-            return lost
-        # A third of the work, or more, is done once.
-        return lost if 2 * work_of(0, entry.wrote) >= lost else None
 
     def _passes(
         self, entry: _Entry, running: _Entry, lost: int, *, shortest: bool
@@ -531,6 +598,22 @@ class Planner:
         if running.phase is Phase.READING:
             return _order(entry) < _order(running)
         return entry.due <= self._work + again
+
+
+def _lost(entry: _Entry, room: int | None) -> int | None:
+    """Return the work to be repeated if a query gives way; None: it must not.
+
+    Args:
+        entry: the query.
+        room: for what is saved of it; None: nothing is.
+    """
+    if room is not None:
+        return 0 if entry.position and entry.most <= room else None
+    lost = entry.reading(entry.position)
+    if entry.is_light and not entry.was_lost:
+        return lost
+    # A third of the work, or more, is done once.
+    return lost if 2 * work_of(0, entry.wrote) >= lost else None
 
 
 def _order(entry: _Entry) -> tuple[int, int]:
@@ -563,7 +646,11 @@ def _shared(reading: Iterable[_Entry], room: int) -> list[tuple[_Entry, int]]:
 
 
 def _left(entry: _Entry) -> int:
-    return entry.end - entry.position
+    """Return how many tokens of a query may be read at once."""
+    if not entry.alone:
+        return entry.end - entry.position
+    # See ``_Entry.reading``.
+    return max(1, min(entry.prompt, entry.end) - entry.position)
 
 
 def _sequence(entry: _Entry) -> int:
