@@ -7,7 +7,7 @@ for each sequence, which refuses what the library would not survive; a step take
 long as its tokens cost on a slow machine.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -323,7 +323,7 @@ class SteppedEngine:
 @contextmanager
 def stepped(
     *, sequences: int, size: int, turn_s: float = 2.0, max_queued: int = 16
-) -> Iterator[SteppedEngine]:
+) -> Generator[SteppedEngine]:
     """Run an engine by hand; see ``SteppedEngine``."""
     engine = SteppedEngine(
         sequences=sequences, size=size, turn_s=turn_s, max_queued=max_queued
