@@ -49,7 +49,7 @@ class Withdrawals(RuleBasedStateMachine):
             self.meanwhile.clear()
             return end(*of_a_job)  # type: ignore[arg-type]
 
-        engine._end = ends  # type: ignore[method-assign]
+        pytest.MonkeyPatch().setattr(engine, "_end", ends)
 
     @rule(
         prompt=st.sampled_from([1, 20, 130, 400]),
@@ -137,7 +137,7 @@ def withdraw_at_its_end(steps: SteppedEngine, asked: Asked) -> None:
         asked.token.cancel()
         return end(*of_a_job)  # type: ignore[arg-type]
 
-    steps.engine._end = ends  # type: ignore[method-assign]
+    pytest.MonkeyPatch().setattr(steps.engine, "_end", ends)
 
 
 @pytest.mark.parametrize("running", [1, 3])

@@ -312,6 +312,17 @@ class SteppedEngine:
             self.step()
         return self.now_s - began_s
 
+    def answer(self, asked: Asked, *, within_s: float) -> float:
+        """Step until a request has ended; return the seconds until its first token.
+
+        Raises:
+            AssertionError: it took too long, or was not answered.
+        """
+        began_s = self.now_s
+        self.until(lambda: asked.ends, within_s=within_s)
+        assert asked.first_s is not None
+        return asked.first_s - began_s
+
     def phase(self, asked: Asked) -> Phase | None:
         """Return the state of a request."""
         return self.engine._planner.phase(asked.ticket)
