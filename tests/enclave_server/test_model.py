@@ -4,7 +4,7 @@ import math
 import os
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -607,6 +607,47 @@ async def test_several_answers_take_half_of_the_sequences(
     assert len(asyncio.all_tasks()) == 1
 
 
+async def test_several_answers_have_one_place_while_others_are_answered() -> None:
+    engine = ScriptedEngine(Script(delay_s=3600), sequences=4)
+    await engine.start()
+    model = Model(engine)
+    async with AsyncExitStack() as asked:
+        for n, running, queued in ((1, 1, 0), (2, 3, 0), (4, 4, 0), (4, 4, 1)):
+            answers = model.answer(replace(CHAT, n=n))
+            await asked.enter_async_context(aclosing(answers))
+            begun = asyncio.ensure_future(anext(answers))
+            for _ in range(4):
+                await asyncio.sleep(0)
+            # Not 2 and 5: three such questions filled the queue of a whole enclave.
+            assert (engine.load().running, engine.load().queued) == (running, queued)
+            begun.cancel()
+            await asyncio.gather(begun, return_exceptions=True)
+
+
+async def test_another_answer_begins_when_a_place_becomes_free() -> None:
+    slow, quick = Script(delay_s=3600), Script(pieces=["a"] * 200, delay_s=0.002)
+    engine = ScriptedEngine(slow, slow, slow, quick, sequences=4)
+    await engine.start()
+    model = Model(engine)
+    others = [model.answer(CHAT) for _ in range(3)]
+    for other in others:
+        await anext(other)
+    async with aclosing(model.answer(replace(CHAT, n=2))) as answers:
+        await anext(answers)
+        for _ in range(3):
+            await anext(answers)
+        assert (engine.load().running, len(engine.requests)) == (4, 4)
+        await others[0].aclose()
+        pieces = [each async for each in answers if isinstance(each, Piece)]
+    # Both were written at the same time, not one after the other.
+    first = [at for at, piece in enumerate(pieces) if piece.choice == 0]
+    second = [at for at, piece in enumerate(pieces) if piece.choice == 1]
+    assert (len(first), len(second)) == (197, 200)
+    assert second[0] < first[-1]
+    for other in others[1:]:
+        await other.aclose()
+
+
 async def test_several_answers_come_piece_by_piece() -> None:
     engine = ScriptedEngine(
         Script(pieces=("a", "b"), delay_s=0.02),
@@ -649,9 +690,7 @@ async def test_the_likeliest_tokens_are_reported() -> None:
 
 
 LISTS = {"enum": list(range(1001))}
-DEEP: dict[str, Any] = {"type": "canary"}
-for _ in range(12):
-    DEEP = {"properties": {"a": DEEP}}
+DEEP = '{"properties": {"a": ' * 12 + '{"type": "canary"}' + "}}" * 12
 UNENFORCED = '{"type": "object", "properties": {"canary": {"minProperties": 1}}}'
 FORMAT = "response_format.json_schema.schema"
 
@@ -678,7 +717,7 @@ FORMAT = "response_format.json_schema.schema"
             SchemaPlace(),
         ),
         (
-            {"response_format": ChatFormat(name="a", schema=json.dumps(DEEP))},
+            {"response_format": ChatFormat(name="a", schema=DEEP)},
             "schema_invalid",
             FORMAT,
             # A longer path has no room.

@@ -37,7 +37,6 @@ from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import UsageError
 from curtilage.client.session import Session
 from curtilage.client.telemetry import TelemetrySettings
-from curtilage.inference.settings import FlashAttention, KVType
 from curtilage.policy.decision.decide import Decision
 
 if TYPE_CHECKING:
@@ -153,8 +152,8 @@ class ClientOptions(TypedDict, total=False):
     context_tokens: int | None
     sequences: int | None
     threads: int | None
-    kv_type: KVType | None
-    flash_attention: FlashAttention | None
+    kv_type: Literal["f16", "q8_0", "q4_0"] | None
+    flash_attention: Literal["auto", "on", "off"] | None
     gpu_layers: int | None
     answer_seconds: int | None
     models: str | Path | None

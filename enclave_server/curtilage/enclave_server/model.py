@@ -225,8 +225,8 @@ class Model:
     async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels generation.
 
-        Several answers to one question are written at the same time, in at most half of
-        the engine's sequences: the other half is for other requests.
+        Several answers to one question have one place in the engine, and further ones
+        while sequences are free, up to half of them.
 
         Raises:
             BusyError: too many requests wait, or for too long.
@@ -239,9 +239,12 @@ class Model:
         begun = False
         ended: dict[int, Ending] = {}
         try:
-            places = asyncio.Semaphore(max(1, self._engine.info.sequences // 2))
-            # In a thread: their schemas are parsed, and frames are due meanwhile.
-            requests = await asyncio.to_thread(_requests, chat)
+            places = _Places(self._engine)
+            if chat.tools or chat.response_format is not None:
+                # Their schemas are parsed, and frames are due meanwhile.
+                requests = await asyncio.to_thread(_requests, chat)
+            else:
+                requests = _requests(chat)
             answers = [self._events(each, places) for each in requests]
             # Closed with us: a client that disconnects stops the engine at once, not at
             # the next garbage collection, and the requests after it wait no longer.
@@ -262,15 +265,56 @@ class Model:
             raise _ours(error) from None
 
     async def _events(
-        self, request: GenerateRequest, places: asyncio.Semaphore
+        self, request: GenerateRequest, places: "_Places"
     ) -> AsyncGenerator[Event]:
-        async with places, aclosing(self._engine.generate(request)) as events:
-            async for event in events:
-                yield event
+        await places.take()
+        try:
+            async with aclosing(self._engine.generate(request)) as events:
+                async for event in events:
+                    places.look()
+                    yield event
+        finally:
+            places.give_back()
 
     async def close(self) -> None:
         """Stop the engine and free the model."""
         await self._engine.close()
+
+
+class _Places:
+    """The places in an engine that the answers to one question have.
+
+    Args:
+        engine: that writes them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._most = max(1, engine.info.sequences // 2)
+        self._held = 0
+        self._changed = asyncio.Event()
+
+    async def take(self) -> None:
+        """Wait for a place: the question's only one, or one that no other waits for."""
+        while self._held and not self._is_spare():
+            await self._changed.wait()
+        self._held += 1
+
+    def give_back(self) -> None:
+        """Return a place."""
+        self._held -= 1
+        self.look()
+
+    def look(self) -> None:
+        """Have those that wait look again."""
+        # Each that waits now goes on, and may wait anew.
+        self._changed.set()
+        self._changed.clear()
+
+    def _is_spare(self) -> bool:
+        load = self._engine.load()
+        free = load.running + load.queued < self._engine.info.sequences
+        return free and self._held < self._most
 
 
 def _unheard(_line: str) -> None:

@@ -224,7 +224,8 @@ class GenerateRequest:
         parallel_tool_calls: permit several calls in one answer.
         response_format: JSON that the answer's text must be; None: any text.
         deterministic: decoded without others, so that a seed gives the same answer
-            bit for bit; waits until no other request runs, and others wait for it.
+            bit for bit. It counts as a request in each sequence: where others ask, it
+            waits for that much of their work, and gives way to them after its turn.
 
     Raises:
         RequestError: there is no message, a stop string has no UTF-8 form, two tools

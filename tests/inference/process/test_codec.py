@@ -291,8 +291,14 @@ def test_a_path_with_another_word_is_left_out(where: str) -> None:
     assert (found.where, found.field) == ("", "")
 
 
-NUMBERS = {"reason": 0, "keyword": 0, "where": [], "most": 0, "field": 0}
-SCHEMA = {"error": "SchemaError", **NUMBERS}
+SCHEMA: dict[str, Any] = {
+    "error": "SchemaError",
+    "reason": 0,
+    "keyword": 0,
+    "where": [],
+    "most": 0,
+    "field": 0,
+}
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ _REASONS: Final = {
 def _refused(permitted: Permitted, left: Permitted, options: RoutingOptions) -> Choice:
     # Without the policy's own denials, which the sender cannot remedy.
     denials = [denial for _, denial in left.denied[len(permitted.denied) :]]
-    if options.require is not None:
+    if options.require is not None and Denial.CONTEXT not in denials:
         refusal, reason = Refusal.REQUIRED_UNMET, Reason.REQUIRED
     elif not denials:
         refusal, reason = Refusal.NO_PERMITTED_TIER, Reason.ONLY_PERMITTED
