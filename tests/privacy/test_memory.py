@@ -104,7 +104,7 @@ class Question:
 
     def body(self, words: str) -> bytes:
         text = f"Write one line with {words}, please.{HOME if self.home else ''}"
-        turn = {"role": "user", "content": text + " And so on." * self.padding}
+        turn = {"role": "user", "content": text + " Then one more line." * self.padding}
         settings = {"max_tokens": self.max_tokens, "stream": self.stream}
         asked = {"messages": [turn], "temperature": 0, **settings, **dict(self.more)}
         return json.dumps(asked).encode()
@@ -161,8 +161,8 @@ def send_and_vanish(url: str, body: bytes) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
 
 
-def new_words(count: int = 6) -> str:
-    return " ".join(secrets.SystemRandom().sample(WORDS, count))
+def new_words() -> str:
+    return " ".join(secrets.SystemRandom().sample(WORDS, 6))
 
 
 def forms(words: str) -> Forms:
@@ -220,9 +220,9 @@ def left_of(
         sleep(0.1)
 
 
-MARK: Final = 'violet "lantern" orchard'
+MARK: Final = 'the old "lantern" by the wooden fence'
 """All canaries of one run begin with it, so one scan looks for all of them; in JSON it
-is escaped."""
+is escaped. No detector finds anything in it, so the enclave gets it unchanged."""
 CANARIES: Final = 60
 TOOL: Final = {
     "type": "function",
@@ -248,7 +248,7 @@ WAYS: Final = {
     ),
 }
 ANSWERED: Final = set(WAYS) - {"vanished", "an error"}
-SIZES: Final = {"short": 0, "middle": 12, "long": 40}
+SIZES: Final = {"short": 0, "middle": 6, "long": 20}
 AT_ONCE: Final = 8
 """More than the enclave's engine answers at a time."""
 
@@ -281,7 +281,7 @@ def ask_many(stack: Stack) -> None:
         )
     }
     assert len(asked) == CANARIES
-    words = [f"{MARK} and {new_words(3)}" for _ in asked]
+    words = [f"{MARK} and {number} stones" for number in range(CANARIES)]
     with ThreadPoolExecutor(AT_ONCE) as asking:
         routes = list(
             asking.map(ask, [stack.client_url] * len(asked), asked.values(), words)
@@ -299,12 +299,11 @@ def test_processes_that_forget_nothing_are_seen(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     # Or the scans would prove nothing.
-    words = new_words()
     switch = {"PYTHONPATH": str(WIPING_OFF)}
     with running(tmp_path_factory.mktemp("kept"), environment=switch) as stack:
         for home in (False, True):
-            ask(stack.client_url, Question(name="", home=home), words)
-        left = left_of(stack, words, 5.0, everything=True)
+            ask(stack.client_url, Question(name="", home=home), MARK)
+        left = left_of(stack, MARK, 5.0, everything=True)
     seen = {name.partition(",")[0]: set(found) for name, found in left.items()}
     assert seen["enclave"]
     for engine in (ENCLAVES_ENGINE, "engine of the client"):
@@ -330,7 +329,7 @@ SEEN = [
         Question(name="", max_tokens=1500, home=True),
         "tokens of 32 bits",
     ),
-    ("detectors", Question(name="", home=True, padding=1200), "UTF-8"),
+    ("detectors", Question(name="", home=True, padding=600), "UTF-8"),
 ]
 
 

@@ -169,6 +169,6 @@ def _is_unlimited(proc: Path) -> bool:
 def _has_no_swap(proc: Path) -> bool:
     """Whether the kernel lists no swap area; without its list, there may be one."""
     with suppress(OSError):
-        header, *areas = (proc / "swaps").read_text("utf-8").splitlines()
-        return header.startswith("Filename") and not areas
+        lines = (proc / "swaps").read_text("utf-8").splitlines()
+        return len(lines) == 1 and lines[0].startswith("Filename")
     return False

@@ -381,8 +381,8 @@ from curtilage.inference.process import __main__ as process
 
 # /dev/full stands in for a GPU.
 build, process.gpus = process.compute_only, lambda: ((Path("/dev/full"),), ())
-def compute_only(reads, *, devices):
-    wall = build(reads, devices=devices)
+def compute_only(reads, *, devices, forks):
+    wall = build(reads, devices=devices, forks=forks)
     try:
         Path("/dev/full").open("r+b", buffering=0)
         said = "usable"
