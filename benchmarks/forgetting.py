@@ -230,7 +230,7 @@ def _forms(which: Chosen) -> tuple[Forms, Forms]:
     """Return the forms of the canary as text, and as the model's tokens."""
     texts = {
         name: form
-        for name, form in forms_of(CANARY, ord).items()
+        for name, form in forms_of(CANARY, int).items()
         if not name.startswith("tokens")
     }
     model = Model(os.fspath(which.path))

@@ -14,6 +14,7 @@ import pytest
 from curtilage.sandbox import memory
 from curtilage.sandbox.memory import Paging, keep_from_disk
 from curtilage.sandbox.parent import FORGETTING, environment
+from support.fakes import returns
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
 TUNED = FORGETTING["GLIBC_TUNABLES"]
@@ -132,7 +133,7 @@ def test_memory_is_not_merged_with_that_of_others() -> None:
 def test_memory_that_is_not_locked_needs_a_machine_without_swap(
     swaps: str | None, paging: Paging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (8 << 20, 8 << 20))
+    monkeypatch.setattr(resource, "getrlimit", returns((8 << 20, 8 << 20)))
     (tmp_path / "self").mkdir()
     (tmp_path / "self/status").write_text(UNPRIVILEGED, "ascii")
     if swaps is not None:
@@ -148,7 +149,7 @@ def test_memory_that_is_not_locked_needs_a_machine_without_swap(
 def test_a_limit_holds_unless_there_is_the_capability(
     status: str, unlimited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (8 << 20, 8 << 20))
+    monkeypatch.setattr(resource, "getrlimit", returns((8 << 20, 8 << 20)))
     (tmp_path / "self").mkdir()
     (tmp_path / "self/status").write_text(status, "ascii")
     assert memory._is_unlimited(tmp_path) is unlimited

@@ -48,12 +48,12 @@ def asked(text: str = "hello", *, max_tokens: int = LONG) -> GenerateRequest:
     )
 
 
-def planned(path: Path, **settings: int) -> Plan:
+def planned(path: Path, *, gpu_layers: int = 0) -> Plan:
     return Plan(
         model=str(path),
         sha256=sha256_of(path),
         model_id="byte",
-        settings=EngineSettings(threads=1, sequences=2, **settings),
+        settings=EngineSettings(threads=1, sequences=2, gpu_layers=gpu_layers),
         isolation="process",
     )
 

@@ -41,9 +41,12 @@ def _keeping_what_was_read(native: ModuleType) -> None:
     def drop_logits(self: "Context") -> None:
         self._with_logits = []
 
+    def keep(*_arguments: object) -> None:
+        pass
+
     context = native.Context
     context.erase, context.clear, context.drop_logits = erase, clear, drop_logits
-    context.flush = context.renew = native.Saved.wipe = lambda *_: None
+    context.flush = context.renew = native.Saved.wipe = keep
 
 
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
