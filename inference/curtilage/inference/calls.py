@@ -32,6 +32,7 @@ from curtilage.inference.grammar import (
     chain,
     choice,
     optional,
+    prefix_tree,
 )
 from curtilage.inference.protocol import ToolCall
 
@@ -43,6 +44,7 @@ FENCE: Final = "```json"
 MAX_PARALLEL: Final = 16
 """Calls of one answer."""
 
+_DEPTH: Final = 8
 _GAP: Final = re.compile(r"\s*")
 _MARKED: Final = chain(Text(OPEN), optional(Text("\n")))
 _CLOSED: Final = chain(optional(Text("\n")), Text(CLOSE))
@@ -91,16 +93,15 @@ def free_rule(
     heads = {
         head: rule for name, rule in arguments.items() for head in bare_heads_of(name)
     }
-    return _prefix_rule(grammar, heads, "", text)
+    return grammar.add(_prefix_node(grammar, heads, "", text))
 
 
 def _after_mark(
     grammar: Grammar, arguments: Mapping[str, Rule], *, several: bool
 ) -> Rule:
-    bodies = [
-        chain(Text(head_of(name)), rule, Text("}")) for name, rule in arguments.items()
-    ]
-    body = grammar.add(choice(*bodies))
+    # As a tree: names and what precedes them begin alike.
+    ends = {head_of(name): chain(rule, Text("}")) for name, rule in arguments.items()}
+    body = grammar.add(prefix_tree(grammar, ends)[0])
     first = chain(optional(Text("\n")), body, _CLOSED)
     if not several:
         return grammar.add(first)
@@ -129,37 +130,41 @@ def _text_up_to_mark(grammar: Grammar, call: Rule) -> list[Rule]:
     return states
 
 
-def _prefix_rule(
+def _prefix_node(
     grammar: Grammar, heads: Mapping[str, Rule], written: str, text: Sequence[Rule]
-) -> Rule:
-    """Add the rule of what may follow the beginning that the heads have in common."""
+) -> Node:
+    """Return what may follow the beginning that the heads have in common."""
     if written in heads:
         end = chain(optional(Text("\n")), Text("}"))
         if written.startswith(FENCE):
             end = chain(end, Text("\n```"))
-        return grammar.add(chain(heads[written], end))
+        return chain(heads[written], end)
     place = len(written)
     following = sorted({head[place] for head in heads})
-    return grammar.add(
+    grammar.spend(len(heads))
+    # It is no head: a text like any other. One rule, wherever the same would be one.
+    other = grammar.add(
         choice(
             EMPTY,
-            *(
-                chain(
-                    Text(character),
-                    _prefix_rule(
-                        grammar,
-                        {h: rule for h, rule in heads.items() if h[place] == character},
-                        written + character,
-                        text,
-                    ),
-                )
-                for character in following
-            ),
-            # It is no head: a text like any other.
             chain(Text(OPEN[0]), text[1]),
             chain(any_except(*following, OPEN[0]), text[0]),
         )
     )
+    options = (
+        chain(
+            Text(character),
+            _prefix_node(
+                grammar,
+                {h: rule for h, rule in heads.items() if h[place] == character},
+                written + character,
+                text,
+            ),
+        )
+        for character in following
+    )
+    node = choice(*options, other)
+    # A rule takes more room than a part of one, but parts must not be nested deeply.
+    return node if place % _DEPTH else grammar.add(node)
 
 
 class CallParser:

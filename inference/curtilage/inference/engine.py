@@ -233,7 +233,7 @@ class LlamaCppEngine:
         # wait for, may take seconds for one request's schemas.
         try:
             form = (
-                await asyncio.to_thread(form_of, request)
+                await asyncio.to_thread(form_of, request, time.thread_time)
                 if demands(request)
                 else AnswerForm()
             )
