@@ -213,6 +213,7 @@ PROCESS: Final[Table] = {
     "inference/test_default_model.py": (),
     "inference/test_engine.py": (),
     "inference/test_forgetting.py": (),
+    "inference/test_limits.py": (),
     "inference/test_native.py": (
         "test_an_application_keeps_its_own_use_of_the_package",
         "test_keys_and_values_of_an_erased_sequence_are_nowhere",

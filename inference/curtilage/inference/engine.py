@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,6 +68,10 @@ from curtilage.inference.templates import ChatTemplate
 TURN_TOKENS: Final = 256
 """What an answer counts for at most while it waits: it gives way after its turn."""
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
+DRAWS_S: Final = 10.0
+DRAW_S: Final = 0.05
+"""How long an answer's tokens may be compared with its grammar, in processor time: in
+all, and in addition for each token. Others wait meanwhile."""
 KEPT_CONTEXTS: Final = 1
 """How many contexts the saved keys and values of answers that give way may fill; what
 is not saved is read again. So much memory is planned for (``contexts_at_once``)."""
@@ -97,6 +101,7 @@ class _Job:
     sequence: int = -1
     answer: Answer | None = field(default=None, repr=False)
     turn: "_Turn | None" = None
+    drawn_s: float = 0.0
 
     def post(self, item: Event | InferenceError) -> None:
         if not self.deliver(item):
@@ -109,6 +114,13 @@ class _Job:
         """Return approximately the work of its first turn."""
         written = min(self.request.settings.max_tokens, TURN_TOKENS)
         return work_of(self.request.chars // CHARS_PER_TOKEN, written)
+
+    def draws_too_long(self) -> bool:
+        """Whether its tokens took too long to compare with its grammar."""
+        if not self.form.grammar or self.answer is None:
+            return False
+        drawn = self.request.settings.max_tokens - self.answer.remaining
+        return self.drawn_s > DRAWS_S + DRAW_S * drawn
 
     def done(self) -> Done:
         """Return its end, if it is cancelled now."""
@@ -192,6 +204,7 @@ class LlamaCppEngine:
         self._stale_since: float | None = None
         self._running = 0
         self._steps = 0
+        self._draws = 0
         self._closing = False
         self._failed = False
         self._ready: Future[EngineInfo] = Future()
@@ -305,6 +318,14 @@ class LlamaCppEngine:
     def steps(self) -> int:
         """How many steps the owner thread has completed: the sign that it lives."""
         return self._steps
+
+    @property
+    def draws(self) -> int:
+        """How often the owner thread has begun or ended to use a grammar or sampler.
+
+        Odd while it does: nothing can stop the library then.
+        """
+        return self._draws
 
     @property
     def usual_turn_s(self) -> float:
@@ -583,7 +604,8 @@ class LlamaCppEngine:
                 tools=form.tools,
                 note=form.note,
             )
-            answer = job.answer = Answer(loaded.model, prompt, settings, form)
+            with self._drawing():
+                answer = job.answer = Answer(loaded.model, prompt, settings, form)
             job.post(Started(prompt_tokens=len(prompt)))
         try:
             context.open(job.sequence, tokens=answer.size + answer.remaining)
@@ -636,15 +658,29 @@ class LlamaCppEngine:
         return self._closing or job.cancelled()
 
     def _draw(self, context: Context, row: int, job: _Job, answer: Answer) -> None:
+        began = time.thread_time()
         try:
-            for event in answer.draw(context, row):
-                job.post(event)
+            with self._drawing():
+                events = list(answer.draw(context, row))
         except RequestError as problem:
-            # Of this request alone: no token fulfils its grammar.
+            # Of this request alone: no token fulfils its grammar, for one.
             self._end(job, _public(problem))
             return
+        job.drawn_s += time.thread_time() - began
+        for event in events:
+            job.post(event)
         if answer.finish is not None:
             self._end(job, answer.done(answer.finish))
+        elif job.draws_too_long():
+            self._end(job, RequestError("the answer's form takes too long to enforce"))
+
+    @contextlib.contextmanager
+    def _drawing(self) -> Generator[None]:
+        self._draws += 1
+        try:
+            yield
+        finally:
+            self._draws += 1
 
     def _end(self, job: _Job, item: Done | InferenceError) -> None:
         """End a job; the caller hears of it once its sequence is erased."""

@@ -25,6 +25,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import LentModel
 from curtilage.inference.process.codec import (
+    DRAW_S,
     LOADED,
     STEPS,
     TURN_S,
@@ -212,15 +213,22 @@ class Server:
                 os._exit(0)  # the parent is gone
 
     def _pulse(self) -> None:
-        """Report progress while requests run: reading a prompt has no events."""
-        told = -1
+        """Report progress while requests run: reading a prompt has no events.
+
+        And how long the present draw takes. Not by the clock: the process may have been
+        stopped meanwhile.
+        """
+        told, draws, draw_s = -1, 0, 0.0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._streams)
-            steps = self._engine.steps
-            if steps != told:
+            steps, before, draws = self._engine.steps, draws, self._engine.draws
+            goes_on = draws == before and draws % 2
+            draw_s = draw_s + _PULSE_S if goes_on else 0.0
+            if steps != told or goes_on:
                 told = steps
-                self._say({STEPS: steps, TURN_S: self._engine.usual_turn_s})
+                turn_s = self._engine.usual_turn_s
+                self._say({STEPS: steps, TURN_S: turn_s, DRAW_S: draw_s})
             time.sleep(_PULSE_S)
 
 
