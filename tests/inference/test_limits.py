@@ -23,6 +23,7 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
+from curtilage.inference.structured import AnswerForm
 from support.byte_model import sha256_of
 
 LONG_TEXT = JsonSchema(schema='{"type": "string", "minLength": 1900}')
@@ -83,6 +84,17 @@ async def writing(
 def finish_of(events: list[Event]) -> str:
     assert isinstance(events[-1], Done)
     return events[-1].finish
+
+
+def test_a_grammar_is_work_that_others_wait_for() -> None:
+    def cost(form: AnswerForm) -> int:
+        job = engine._Job(
+            request=SHORT, form=form, token=CancelToken(), deliver=lambda _: True
+        )
+        return job.cost()
+
+    plain = cost(AnswerForm())
+    assert cost(AnswerForm(grammar="x" * 640)) == plain + 10
 
 
 async def test_an_answer_that_takes_too_long_to_draw_ends_alone(

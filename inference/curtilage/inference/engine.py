@@ -68,6 +68,9 @@ from curtilage.inference.templates import ChatTemplate
 TURN_TOKENS: Final = 256
 """What an answer counts for at most while it waits: it gives way after its turn."""
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
+GRAMMAR_CHARS: Final = 16
+"""So much of a grammar takes about as long to convert and read as a character of a
+prompt. Both are work that a request has others wait for."""
 DRAWS_S: Final = 10.0
 DRAW_S: Final = 0.05
 """How long an answer's tokens may be compared with its grammar, in processor time: in
@@ -110,10 +113,15 @@ class _Job:
     def cancelled(self) -> bool:
         return self.abandoned.is_set() or self.token.cancelled
 
+    @property
+    def chars(self) -> int:
+        """How many characters of a prompt are about as much work, without writing."""
+        return self.request.chars + len(self.form.grammar) // GRAMMAR_CHARS
+
     def cost(self) -> int:
         """Return approximately the work of its first turn."""
         written = min(self.request.settings.max_tokens, TURN_TOKENS)
-        return work_of(self.request.chars // CHARS_PER_TOKEN, written)
+        return work_of(self.chars // CHARS_PER_TOKEN, written)
 
     def draws_too_long(self) -> bool:
         """Whether its tokens took too long to compare with its grammar."""

@@ -725,6 +725,46 @@ async def test_a_draw_that_goes_on_is_no_progress(
             await collect(engine, asked())
 
 
+CONVERTS = """
+import os, sys, threading, time
+from curtilage.inference.errors import RequestError
+from curtilage.inference.process import __main__ as process
+form_of, busy = process.form_of, threading.Lock()
+def converts(request, clock):
+    alone = busy.acquire(blocking=False)
+    nice = os.getpriority(os.PRIO_PROCESS, 0) >= 5
+    quick = sys.getswitchinterval() < 0.001
+    wanted = request.messages[0].content != "cancelled"
+    if not (alone and nice and quick and wanted and clock is time.thread_time):
+        raise RequestError("the conversion is not as it should be")
+    time.sleep(0.2)
+    busy.release()
+    return form_of(request, clock)
+process.form_of = converts
+process.main()
+"""
+
+
+async def test_schemas_are_converted_one_at_a_time_and_yield_to_others(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(CONVERTS, monkeypatch)
+    plan = planned(byte_model, replace(SETTINGS, niceness=5))
+    async with running(plan) as engine:
+        wanted = replace(asked(), response_format=JsonObject())
+        answers = [asyncio.create_task(collect(engine, wanted)) for _ in range(3)]
+        cancel = CancelToken()
+        unwanted = replace(asked("cancelled"), response_format=JsonObject())
+        last = asyncio.create_task(collect(engine, unwanted, cancel))
+        await asyncio.sleep(0)
+        cancel.cancel()
+        for each in (*answers, last):
+            assert isinstance((await each)[-1], Done)
+        (end,) = await last
+        assert isinstance(end, Done)
+        assert end.finish == "cancelled"
+
+
 async def test_an_idle_process_is_not_hung(byte_model: Path) -> None:
     watch = Watch(quiet_s=0.08)
     async with running(planned(byte_model), watch) as engine:
