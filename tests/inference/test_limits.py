@@ -11,7 +11,7 @@ import pytest
 
 from curtilage.inference import engine, native
 from curtilage.inference.engine import LlamaCppEngine
-from curtilage.inference.errors import RequestError
+from curtilage.inference.errors import EngineBusyError, RequestError
 from curtilage.inference.modelfile import verify_model_file
 from curtilage.inference.protocol import (
     CancelToken,
@@ -23,9 +23,16 @@ from curtilage.inference.protocol import (
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
-from curtilage.inference.structured import AnswerForm
+from curtilage.inference.shape import (
+    CONVERSION_BYTES,
+    GRAMMARS_BYTES,
+    WORKING_BYTES,
+)
+from curtilage.inference.structured import AnswerForm, form_of
 from support.byte_model import sha256_of
 
+MEASURED_BYTES = 62 << 20
+"""Of a loaded model without grammars: docs/costs.md."""
 LONG_TEXT = JsonSchema(schema='{"type": "string", "minLength": 1900}')
 
 
@@ -84,6 +91,25 @@ async def writing(
 def finish_of(events: list[Event]) -> str:
     assert isinstance(events[-1], Done)
     return events[-1].finish
+
+
+def test_what_is_planned_for_the_rest_is_enough() -> None:
+    assert MEASURED_BYTES + GRAMMARS_BYTES + CONVERSION_BYTES <= WORKING_BYTES
+
+
+async def test_grammars_of_all_requests_together_are_bounded(
+    running: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ask(response_format=LONG_TEXT)
+    held = form_of(wanted).held_bytes
+    monkeypatch.setattr(engine, "GRAMMARS_BYTES", held * 3 // 2)
+    async with writing(running, wanted):
+        with pytest.raises(EngineBusyError):
+            await collect(running, wanted)
+        assert finish_of(await collect(running, SHORT)) == "length"
+    # Its place is free again.
+    short = replace(SHORT, response_format=LONG_TEXT)
+    assert finish_of(await collect(running, short)) == "length"
 
 
 def test_a_grammar_is_work_that_others_wait_for() -> None:

@@ -62,6 +62,7 @@ from curtilage.inference.settings import (
     available_cpus,
     lower_priority,
 )
+from curtilage.inference.shape import GRAMMARS_BYTES
 from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.inference.templates import ChatTemplate
 
@@ -305,7 +306,8 @@ class LlamaCppEngine:
             token: cancels; the end is reported.
 
         Raises:
-            EngineBusyError: too many requests are waiting.
+            EngineBusyError: too many requests are waiting, or their grammars together
+                are too large.
             EngineClosedError: the engine is not running.
             EngineFailedError: the engine failed earlier.
         """
@@ -383,6 +385,10 @@ class LlamaCppEngine:
                 raise EngineFailedError("the engine failed earlier")
             if self._closing or not self._ready.done() or self._ready.exception():
                 raise EngineClosedError("the engine is not running")
+            # Also of those that wait: a paused answer keeps its sampler.
+            held = sum(each.form.held_bytes for each in (job, *self._jobs.values()))
+            if job.form.held_bytes and held > GRAMMARS_BYTES:
+                raise EngineBusyError("too many requests have large schemas")
             job.ticket = self._planner.submit(
                 job.cost(), alone=job.request.deterministic
             )
