@@ -2,14 +2,17 @@
 """What one request takes of the engine is bounded, and only that request ends."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from curtilage.inference import engine, native
+from curtilage.inference import calls, engine, native
+from curtilage.inference.decoding import Answer
 from curtilage.inference.engine import LlamaCppEngine
 from curtilage.inference.errors import EngineBusyError, RequestError
 from curtilage.inference.modelfile import verify_model_file
@@ -20,6 +23,7 @@ from curtilage.inference.protocol import (
     Event,
     GenerateRequest,
     JsonSchema,
+    Tool,
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
@@ -30,6 +34,7 @@ from curtilage.inference.shape import (
 )
 from curtilage.inference.structured import AnswerForm, form_of
 from support.byte_model import sha256_of
+from support.fakes import returns
 
 MEASURED_BYTES = 62 << 20
 """Of a loaded model without grammars: docs/costs.md."""
@@ -166,3 +171,40 @@ async def test_it_is_seen_while_the_library_draws(
     assert all(each % 2 for each in seen)
     await until(lambda: running.load().running == 0)
     assert running.draws % 2 == 0
+
+
+async def test_numbers_that_are_none_end_their_answer_alone(
+    running: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with writing(running, ask()) as other:
+        about = Answer._about
+
+        def broken(answer: Answer, context: native.Context, *rest: object) -> object:
+            numbers = np.full(running_size(context), np.nan, np.float32)
+            monkeypatch.setattr(context, "logits", returns(numbers))
+            try:
+                return about(answer, context, *rest)  # type: ignore[arg-type]
+            finally:
+                monkeypatch.delattr(context, "logits")
+
+        monkeypatch.setattr(Answer, "_about", broken)
+        asked = replace(SHORT, settings=replace(SHORT.settings, logprobs=True))
+        with pytest.raises(RequestError, match="not numbers"):
+            await collect(running, asked)
+        assert not other.done()
+
+
+def running_size(context: native.Context) -> int:
+    return context._vocabulary_size
+
+
+async def test_a_call_that_is_too_long_ends_its_answer_alone(
+    running: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = {"properties": {"a": {"type": "string", "minLength": 50}}, "required": ["a"]}
+    tool = Tool(name="find", parameters=json.dumps(text))
+    async with writing(running, ask()) as other:
+        monkeypatch.setattr(calls, "MAX_ARGUMENT_CHARS", 40)
+        with pytest.raises(RequestError, match="too many characters"):
+            await collect(running, ask(200, tools=(tool,), tool_choice="required"))
+        assert not other.done()

@@ -21,6 +21,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from curtilage.inference.errors import RequestError
 from curtilage.inference.grammar import (
     EMPTY,
     Grammar,
@@ -43,6 +44,9 @@ MARKS: Final = (OPEN, CLOSE, "<tool_response>", "</tool_response>")
 FENCE: Final = "```json"
 MAX_PARALLEL: Final = 16
 """Calls of one answer."""
+MAX_ARGUMENT_CHARS: Final = 256 * 1024
+"""Of one call, which is one event: at most 3 MiB on the way to the engine's caller,
+where a character may take twelve bytes."""
 
 _DEPTH: Final = 8
 _GAP: Final = re.compile(r"\s*")
@@ -201,6 +205,9 @@ class CallParser:
         """Take more of the answer; return the text that is certain now.
 
         Complete calls are added to ``calls``.
+
+        Raises:
+            RequestError: a call has more than ``MAX_ARGUMENT_CHARS``.
         """
         self._held += text
         return "".join(self._steps())
@@ -266,10 +273,10 @@ class CallParser:
     def _read_call(self, call: "_OpenCall") -> None:
         end = call.end_in(self._held)
         if end is None:
-            call.arguments.append(self._held)
+            call.add(self._held)
             self._held = ""
             return
-        call.arguments.append(self._held[:end])
+        call.add(self._held[:end])
         self._held = self._held[end + 1 :]
         arguments = "".join(call.arguments).strip()
         self.calls.append(
@@ -294,9 +301,16 @@ class _OpenCall:
     def __init__(self, name: str) -> None:
         self.name = name
         self.arguments: list[str] = []
+        self._size = 0
         self._depth = 0
         self._quoted = False
         self._escaped = False
+
+    def add(self, text: str) -> None:
+        self._size += len(text)
+        if self._size > MAX_ARGUMENT_CHARS:
+            raise RequestError("a call of the answer has too many characters")
+        self.arguments.append(text)
 
     def end_in(self, text: str) -> int | None:
         """Return the place of the brace that ends the call, after its arguments."""
