@@ -2,14 +2,17 @@
 
 Real processes on loopback, each client at its own address. The victim sends questions
 at a steady pace; meanwhile others try to take the model, or every place: nine questions
-at a time from one address, each with an answer of maximum length, and 24 dummies of the
-longest bucket from each of two addresses. A refused request is repeated at once.
+at a time from one address, each with an answer of maximum length, or with a long
+prompt, or to be answered alone (``deterministic``), and 24 dummies of the longest
+bucket from each of two addresses. A refused request is repeated at once.
 
 The engine is a script, since speed is not measured, and every time is a tenth of the
 shipped one: frames, buckets, turns, the wait for a place, the victim's pace. The
-attacker's answers never end by themselves, as on a slow machine. ``python -m
-benchmarks.starve`` does the same with everything as shipped, including the embedded
-model, in half an hour.
+attacker's answers never end by themselves, as on a slow machine. The script takes turns
+as the engine does, also while it reads, and writes nothing alone: what the engine's
+planner leaves to a short question beside long prompts and ``deterministic`` requests,
+tests/inference/test_sharing.py shows. ``python -m benchmarks.starve`` does the same
+with everything as shipped, including the embedded model, in half an hour.
 """
 
 import asyncio
@@ -27,7 +30,15 @@ from curtilage.enclave_server.config import Limits
 from curtilage.inference.settings import DEFAULTS
 from curtilage.relay.config import Limits as RelayLimits
 from curtilage.wire.shaping import PADDED, TransportParameters
-from curtilage_dev.crowd import STORY_WORDS, Crowd, dummy, question, story
+from curtilage_dev.crowd import (
+    STORY_WORDS,
+    Crowd,
+    dummy,
+    exact_story,
+    long_prompt,
+    question,
+    story,
+)
 from curtilage_dev.processes import Processes
 from curtilage_dev.scripted_enclave import Play
 from curtilage_dev.stack import Stack
@@ -38,6 +49,8 @@ EVERY_S: Final = 12.0
 WORDS: Final = 50
 """Of the victim's answer."""
 WORD_S: Final = 0.04
+READ_S: Final = 0.0015
+"""For each character of a prompt: 30 s for a long one."""
 VICTIM: Final = "127.0.0.9"
 LEAST: Final = 0.9
 COLUMNS: Final = ("attack", "asked", "answered", "of those alone", "median, s", "worst")
@@ -68,18 +81,28 @@ class Attack:
 
     Attributes:
         streams: addresses, each with nine questions that are answered for long.
+        prompts: addresses, each with nine questions that are read for long.
+        exact: addresses, each with nine long answers that are written alone.
         dummies: addresses, each with 24 dummies of the longest bucket.
     """
 
     streams: Sequence[str] = ()
+    prompts: Sequence[str] = ()
+    exact: Sequence[str] = ()
     dummies: Sequence[str] = ()
 
 
 ATTACKS: Final[Mapping[str, Attack]] = {
     "none": Attack(),
     "9 long stories, 1 address": Attack(streams=["127.0.0.2"]),
+    "9 long prompts, 1 address": Attack(prompts=["127.0.0.2"]),
+    "9 deterministic stories, 1 address": Attack(exact=["127.0.0.2"]),
     "24 dummies, 2 addresses each": Attack(dummies=["127.0.0.3", "127.0.0.4"]),
-    "both": Attack(streams=["127.0.0.2"], dummies=["127.0.0.3", "127.0.0.4"]),
+    "stories, prompts and dummies": Attack(
+        streams=["127.0.0.2"],
+        prompts=["127.0.0.5"],
+        dummies=["127.0.0.3", "127.0.0.4"],
+    ),
 }
 
 
@@ -129,6 +152,7 @@ def _play(scale: Scale) -> Play:
         # More than the longest answer has time for.
         pieces=10 * STORY_WORDS,
         delay_ms=round(1000 * WORD_S * scale.factor),
+        read_us=round(1e6 * READ_S * scale.factor),
         turn_ms=round(1000 * DEFAULTS.turn_s * scale.factor),
         queue=Limits().max_queue,
         # As shipped.
@@ -152,6 +176,8 @@ async def _measure(stack: Stack, attack: Attack, scale: Scale) -> Outcome:
     async with crowd.asking(
         [
             *((address, story()) for address in attack.streams for _ in range(9)),
+            *((address, long_prompt()) for address in attack.prompts for _ in range(9)),
+            *((address, exact_story()) for address in attack.exact for _ in range(9)),
             *((address, longest) for address in attack.dummies for _ in range(24)),
         ]
     ):

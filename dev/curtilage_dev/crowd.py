@@ -24,6 +24,8 @@ OK: Final = 200
 AGAIN_S: Final = 0.05
 """After a refusal."""
 STORY_WORDS: Final = 3900
+PROMPT_WORDS: Final = 4000
+"""Of a long prompt; the embedded model reads it for as long as it writes an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,26 @@ def story() -> Inner:
     return _chat("Tell the longest story that you know.", STORY_WORDS)
 
 
+def long_prompt() -> Inner:
+    """Ask about a long text."""
+    return _chat("word " * PROMPT_WORDS, 50)
+
+
+def exact_story() -> Inner:
+    """Ask for a long answer that repeats bit for bit, so that it is written alone."""
+    return _chat("Tell the longest story that you know.", STORY_WORDS, exact=True)
+
+
 def dummy(bucket: int) -> Inner:
     """Ask for cover."""
     return Inner(b"/v1/cover", {"bucket": bucket})
 
 
-def _chat(content: str, max_tokens: int) -> Inner:
+def _chat(content: str, max_tokens: int, *, exact: bool = False) -> Inner:
     turn = {"role": "user", "content": content}
     body = {"messages": [turn], "stream": False, "max_tokens": max_tokens}
-    return Inner(b"/v1/chat/completions", body)
+    chosen = body | {"deterministic": True} if exact else body
+    return Inner(b"/v1/chat/completions", chosen)
 
 
 class Crowd:

@@ -51,6 +51,7 @@ class Play:
     Attributes:
         pieces: how many pieces an answer has.
         delay_ms: pause before each of them.
+        read_us: pause before the first, for each character of the request.
         first_ms: a further pause before the first.
         spread_ms: that pause varies by up to this much, depending on the question's
             seed: evenly, and equally for every engine.
@@ -63,6 +64,7 @@ class Play:
 
     pieces: int
     delay_ms: int = 0
+    read_us: int = 0
     first_ms: int = 0
     spread_ms: int = 0
     runs: Path | None = None
@@ -76,6 +78,7 @@ class Play:
         named: dict[str, int | Path | None] = {
             "--pieces": self.pieces,
             "--delay-ms": self.delay_ms,
+            "--read-us": self.read_us,
             "--first-ms": self.first_ms,
             "--spread-ms": self.spread_ms,
             "--runs": self.runs,
@@ -98,7 +101,11 @@ class PlayedEngine(ScriptedEngine):
 
     def __init__(self, play: Play) -> None:
         super().__init__(
-            Script(pieces=[WORD] * play.pieces, delay_s=play.delay_ms / 1000),
+            Script(
+                pieces=[WORD] * play.pieces,
+                delay_s=play.delay_ms / 1000,
+                read_s=play.read_us / 1e6,
+            ),
             max_queued=play.queue,
             sequences=play.sequences,
             turn_s=play.turn_ms / 1000 or math.inf,
@@ -144,6 +151,7 @@ class PlayArguments(argparse.Namespace):
 
     pieces: int
     delay_ms: int
+    read_us: int
     first_ms: int
     spread_ms: int
     runs: Path | None
@@ -157,6 +165,7 @@ class PlayArguments(argparse.Namespace):
         return Play(
             pieces=self.pieces,
             delay_ms=self.delay_ms,
+            read_us=self.read_us,
             first_ms=self.first_ms,
             spread_ms=self.spread_ms,
             runs=self.runs,
@@ -172,7 +181,7 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pieces", type=int, default=200)
     parser.add_argument("--queue", type=int, default=MAX_QUEUED)
     parser.add_argument("--sequences", type=int, default=1)
-    for name in ("--delay-ms", "--first-ms", "--spread-ms", "--turn-ms"):
+    for name in ("--delay-ms", "--read-us", "--first-ms", "--spread-ms", "--turn-ms"):
         parser.add_argument(name, type=int, default=0)
     parser.add_argument("--runs", type=Path, metavar="FILE")
     parser.add_argument("--gate", type=Path, metavar="FILE")

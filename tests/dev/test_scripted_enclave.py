@@ -29,6 +29,7 @@ def test_arguments_are_read_as_they_are_written(tmp_path: Path) -> None:
     play = Play(
         pieces=3,
         delay_ms=4,
+        read_us=7,
         first_ms=5,
         spread_ms=6,
         runs=tmp_path / "runs",

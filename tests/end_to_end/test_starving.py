@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from curtilage.wire.shaping import TransportParameters
-from curtilage_dev.crowd import Crowd, Inner, dummy, question, story
+from curtilage_dev.crowd import Crowd, Inner, dummy, long_prompt, question, story
 from curtilage_dev.processes import Processes
 from curtilage_dev.scripted_enclave import BEGAN, Play
 from curtilage_dev.stack import Stack
@@ -23,6 +23,8 @@ WORDS = 5
 SHAPE = TransportParameters(period_ms=40, first_bucket=8, buckets=9)
 PIECES = 10_000
 DELAY_MS = 10
+READ_US = 2_000
+"""For each character: 40 s for a long prompt."""
 QUEUE = 8
 TURN_MS = 200
 PATIENCE_S = 60
@@ -39,6 +41,7 @@ def deployment(folder: Path) -> Generator[Stack]:
             play=Play(
                 pieces=PIECES,
                 delay_ms=DELAY_MS,
+                read_us=READ_US,
                 turn_ms=TURN_MS,
                 queue=QUEUE,
                 runs=folder / "runs",
@@ -56,7 +59,7 @@ async def answered(stack: Stack, attackers: Iterable[tuple[str, Inner]]) -> bool
     crowd = await asyncio.to_thread(Crowd, stack)
     attacking = list(attackers)
     async with asyncio.timeout(PATIENCE_S), crowd.asking(attacking):
-        if any(inner == story() for _, inner in attacking):
+        if any(inner in (story(), long_prompt()) for _, inner in attacking):
             await begun(stack, 4)
         # They take everything they can get.
         await asyncio.sleep(1)
@@ -74,6 +77,7 @@ async def begun(stack: Stack, count: int) -> None:
     ("addresses", "times", "what"),
     [
         pytest.param(["127.0.0.2"], 9, story(), id="nine long stories"),
+        pytest.param(["127.0.0.2"], 9, long_prompt(), id="nine long prompts"),
         pytest.param(["127.0.0.3", "127.0.0.4"], 24, dummy(8), id="48 long dummies"),
     ],
 )

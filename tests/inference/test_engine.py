@@ -100,6 +100,22 @@ def niceness_of_engine() -> set[int]:
     }
 
 
+@pytest.mark.parametrize(
+    ("settings", "attention"),
+    [
+        (EngineSettings(), "off"),
+        (EngineSettings(flash_attention="on"), "on"),
+        (EngineSettings(kv_type="q8_0"), "auto"),
+        (EngineSettings(gpu_layers=1), "auto"),
+        (EngineSettings(gpu_layers=1, flash_attention="off"), "off"),
+    ],
+)
+def test_attention_is_in_pieces_where_that_is_faster_or_needed(
+    settings: EngineSettings, attention: str
+) -> None:
+    assert settings.attention == attention
+
+
 def test_quantised_values_are_refused_without_flash_attention() -> None:
     EngineSettings(kv_type="q8_0", flash_attention="auto")
     EngineSettings(flash_attention="off")
@@ -874,54 +890,75 @@ async def test_no_more_is_kept_aside_than_there_is_room_for(
         return seen[-1]
 
     monkeypatch.setattr(native.Context, "save", watched)
-    monkeypatch.setattr(engine, "KEPT_CONTEXTS", 0.25)
+    monkeypatch.setattr(engine, "KEPT_CONTEXTS", 0.5)
     async with running(byte_model, turn_s=0) as engine_, endless(engine_, 5):
-        room = engine_.info.context_tokens // 4
-        await until(lambda: most > room // 2)
+        room = engine_.info.context_tokens // 2
+        # A part of it is for what each of them writes in its next turn.
+        await until(lambda: most > room // 4)
         await asyncio.sleep(0.2)
     assert most <= room
 
 
-def test_a_turn_is_as_long_as_reading_took() -> None:
-    now = 100.0
+class Clock:
+    """The engine's clock, set by hand."""
 
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now
+    def __init__(self) -> None:
+        self.now = 100.0
 
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(engine, "time", clock)
+    return clock
+
+
+def test_a_turn_has_its_time_for_reading_and_again_for_writing(clock: Clock) -> None:
     others = True
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "time", Clock)
-        turn = engine._Turn(5.0, lambda: others)
-        now += 8  # for reading
-        assert not turn.is_over()
-        now += 7.5
-        assert not turn.is_over()
-        now += 0.5
-        assert turn.is_over()
-        others = False
-        assert not turn.is_over()
+    turn = engine._Turn(5.0, lambda: others)
+    turn.prepared()
+    clock.now += 4.5
+    assert not turn.is_over(writes=False)
+    clock.now += 0.5
+    assert turn.is_over(writes=False)
+    assert not turn.is_over(writes=True)
+    clock.now += 4.5
+    assert not turn.is_over(writes=True)
+    clock.now += 0.5
+    assert turn.is_over(writes=True)
+    others = False
+    assert not turn.is_over(writes=True)
 
 
-def test_a_long_turn_without_waiters_does_not_lengthen_the_estimate() -> None:
-    now = 0.0
+def test_a_turn_is_as_long_as_its_preparation(clock: Clock) -> None:
+    turn = engine._Turn(5.0, lambda: True)
+    clock.now += 8  # to restore what was saved
+    turn.prepared()
+    clock.now += 7.5
+    assert not turn.is_over(writes=False)
+    clock.now += 0.5
+    assert turn.is_over(writes=False)
+    assert not turn.is_over(writes=True)
+    clock.now += 7.5
+    assert not turn.is_over(writes=True)
+    clock.now += 0.5
+    assert turn.is_over(writes=True)
 
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "time", Clock)
-        turn = engine._Turn(2.0, lambda: False)
-        now += 1
-        assert turn.took_s() == 1
-        assert not turn.is_over()
-        now += 180
-        assert not turn.is_over()
-        # A waiting request waits for two seconds of writing, not for three minutes.
-        assert turn.took_s() == 3
+def test_a_long_turn_without_waiters_does_not_lengthen_the_estimate(
+    clock: Clock,
+) -> None:
+    turn = engine._Turn(2.0, lambda: False)
+    clock.now += 1
+    assert turn.took_s() == 1
+    assert not turn.is_over(writes=True)
+    clock.now += 180
+    assert not turn.is_over(writes=True)
+    # A waiting request waits for two seconds of writing, not for three minutes.
+    assert turn.took_s() == 3
 
 
 async def test_a_context_that_is_lost_in_a_pause_ends_the_answers_alone(

@@ -118,14 +118,14 @@ async def test_grammars_of_all_requests_together_are_bounded(
 
 
 def test_a_grammar_is_work_that_others_wait_for() -> None:
-    def cost(form: AnswerForm) -> int:
+    def chars(form: AnswerForm) -> int:
         job = engine._Job(
             request=SHORT, form=form, token=CancelToken(), deliver=lambda _: True
         )
-        return job.cost()
+        return job.chars
 
-    plain = cost(AnswerForm())
-    assert cost(AnswerForm(grammar="x" * 640)) == plain + 10
+    assert chars(AnswerForm()) == SHORT.chars
+    assert chars(AnswerForm(grammar="x" * 640)) == SHORT.chars + 40
 
 
 async def test_an_answer_that_takes_too_long_to_draw_ends_alone(

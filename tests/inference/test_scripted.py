@@ -205,3 +205,26 @@ async def test_likeliest_tokens_are_shown_if_asked_for() -> None:
     plain = (await collect(engine, ask()))[1]
     assert isinstance(plain, Token)
     assert (plain.data, plain.top) == (b"", ())
+
+
+async def test_a_prompt_gives_way_while_it_is_read() -> None:
+    engine = ScriptedEngine(
+        Script(read_s=3600, pieces=("a",)), Script(pieces=("b",)), turn_s=0
+    )
+    await engine.start()
+    long = asyncio.create_task(collect(engine, ask()))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert [type(each) for each in await collect(engine, ask())][-1] is Done
+    long.cancel()
+    await asyncio.gather(long, return_exceptions=True)
+    assert (engine.load().running, engine.load().queued) == (0, 0)
+
+
+async def test_a_prompt_is_read_for_as_long_as_it_is() -> None:
+    engine = await started(Script(read_s=0.02, pieces=("a",)))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert len(await collect(engine, ask())) == 3
+    # Two characters.
+    assert loop.time() - began >= 0.04

@@ -27,7 +27,7 @@ def room(tokens: int, contexts: int, settings: EngineSettings = DEFAULTS) -> int
         tokens,
         contexts=contexts,
         kv_type=settings.kv_type,
-        flash_attention=settings.flash_attention,
+        flash_attention=settings.attention,
     )
 
 
@@ -135,7 +135,7 @@ def test_of_an_unknown_model_nothing_is_computed(sequences: int | None) -> None:
     "settings",
     [
         EngineSettings(kv_type="q8_0", threads=3, gpu_layers=4),
-        EngineSettings(flash_attention="off"),
+        EngineSettings(flash_attention="on"),
     ],
 )
 def test_the_other_settings_count_and_stay(settings: EngineSettings) -> None:

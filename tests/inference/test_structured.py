@@ -40,6 +40,7 @@ def test_what_cannot_be_enforced_is_refused_whatever_is_chosen(choice: Any) -> N
     with pytest.raises(SchemaError) as refused:
         form(tools=(FIND, strict), tool_choice=choice)
     assert refused.value.keyword == "minProperties"
+    assert refused.value.field == "tools[1].function.parameters"
     form(tools=(FIND, replace(strict, strict=False)), tool_choice=choice)
 
 
@@ -49,8 +50,13 @@ def test_bounds_of_numbers_are_limited_over_all_schemas() -> None:
     wanted = JsonSchema(schema=json.dumps({"properties": many}))
     assert form(tools=(tool,), response_format=wanted).grammar
     more = {"properties": many | {"q": {"type": "number", "maximum": 2}}}
-    with pytest.raises(SchemaError, match="bounds"):
+    with pytest.raises(SchemaError, match="bounds") as refused:
         form(tools=(tool,), response_format=JsonSchema(schema=json.dumps(more)))
+    # Of which the format's was converted first.
+    assert refused.value.field == "tools[0].function.parameters"
+    with pytest.raises(SchemaError) as refused:
+        form(response_format=JsonSchema(schema='{"type": 1}'))
+    assert refused.value.field == "response_format.json_schema.schema"
 
 
 def test_tools_that_may_be_called_are_those_of_the_choice() -> None:
@@ -129,5 +135,10 @@ def test_too_large_a_grammar_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     wanted = JsonSchema(schema=json.dumps({"enum": ["x" * 1000]}))
     assert form(response_format=wanted).grammar
     monkeypatch.setattr(structured, "MAX_GRAMMAR_CHARS", 500)
-    with pytest.raises(SchemaError):
-        form(response_format=wanted)
+    for fields, place in (
+        ({"response_format": wanted}, "response_format.json_schema.schema"),
+        ({"tools": (FIND,)}, "tools"),
+    ):
+        with pytest.raises(SchemaError) as refused:
+            form(**fields)
+        assert refused.value.field == place

@@ -241,6 +241,34 @@ async def test_a_long_request_makes_the_context_larger_and_disturbs_no_other(
         assert {2048, 2 * 2048} & {tokens for tokens, _ in made}
 
 
+@pytest.mark.parametrize("sequences", [1, 2])
+async def test_a_short_question_does_not_wait_for_long_prompts_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sequences: int
+) -> None:
+    # Two that are decoded together have other last bits: no draw is close.
+    path = make_byte_model(tmp_path / "wide.gguf", head_width=32)
+    asked = [ask(f"{at} is a number. " * 100, max_tokens=40) for at in range(4)]
+    async with running(path, sequences=sequences, turn_s=0) as engine:
+        alone = [text_of(await collect(engine, each)) for each in asked]
+        decode = native.Context.decode
+
+        def slower(
+            context: native.Context, rows: list[native.Row], **how: object
+        ) -> bool:
+            # So that what comes meanwhile comes while prompts are read.
+            threading.Event().wait(0.005)
+            return decode(context, rows, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(native.Context, "decode", slower)
+        longs = [asyncio.create_task(collect(engine, each)) for each in asked]
+        await until(lambda: engine.load().running == sequences)
+        for _ in range(3):
+            assert finish_of(await collect(engine, ask(max_tokens=4))) == "length"
+            assert not any(each.done() for each in longs)
+        # In the middle of it they gave way, and went on as if they had not.
+        assert [text_of(await each) for each in longs] == alone
+
+
 # Alone.
 
 
@@ -279,17 +307,40 @@ async def test_a_deterministic_answer_gives_way_to_others(byte_model: Path) -> N
         long.cancel()
 
 
-async def test_a_deterministic_answer_that_cannot_be_saved_keeps_its_sequence(
-    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kept", [engine_module.KEPT_CONTEXTS, 0], ids=["kept", "lost"])
+@pytest.mark.parametrize("sequences", [1, 3])
+async def test_a_deterministic_answer_repeats_though_it_gave_way(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch, kept: float, sequences: int
 ) -> None:
-    monkeypatch.setattr(engine_module, "KEPT_CONTEXTS", 0)
-    async with running(byte_model, turn_s=0) as engine:
-        long = asyncio.create_task(
-            collect(engine, ask(max_tokens=300, deterministic=True))
-        )
+    asked = ask(
+        "x" * 300,
+        deterministic=True,
+        temperature=1.0,
+        seed=5,
+        logprobs=True,
+        max_tokens=200,
+        stop=("never",),
+    )
+    monkeypatch.setattr(engine_module, "KEPT_CONTEXTS", kept)
+    async with running(byte_model, sequences=sequences, turn_s=0) as engine:
+        alone = await collect(engine, asked)
+        paused: list[bool] = []
+        give_way = engine._planner.give_way
+
+        def gives_way(ticket: int, *, saved: bool) -> int:
+            if engine._planner._running[ticket].alone and (
+                engine._planner._running[ticket].position
+            ):
+                paused.append(saved)
+            return give_way(ticket, saved=saved)
+
+        monkeypatch.setattr(engine._planner, "give_way", gives_way)
+        answer = asyncio.create_task(collect(engine, asked))
         await until(lambda: engine.load().running == 1)
-        await collect(engine, ask())
-        assert long.done()
+        while not answer.done():
+            await collect(engine, ask(max_tokens=4))
+        assert await answer == alone
+    assert set(paused) == {bool(kept)}
 
 
 # Endings.

@@ -6,7 +6,7 @@ side is stored, logged or put into an exception.
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
@@ -21,17 +21,20 @@ from curtilage.enclave_server.errors import (
     ModelError,
     ModelUnavailableError,
     PromptTooLongError,
+    SchemaPlace,
     TooLong,
 )
 from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
 from curtilage.enclave_server.ohttp.chat import ChatMessage as Turn
 from curtilage.enclave_server.ohttp.openai_answers import (
     LOWEST_LOGPROB,
+    MAX_WHERE_CHARS,
     Answer,
     Begun,
     Call,
     Ending,
     Piece,
+    token_of,
 )
 from curtilage.enclave_server.ohttp.tools import ChatFormat, ChatTool
 from curtilage.enclave_server.telemetry import Reason
@@ -41,6 +44,8 @@ from curtilage.inference.default_model import (
     find_default_model,
 )
 from curtilage.inference.errors import (
+    NOT_ENFORCED,
+    TOO_LARGE,
     ContextSizeError,
     ContextTooLongError,
     EngineBusyError,
@@ -52,6 +57,8 @@ from curtilage.inference.errors import (
     RequestError,
     SchemaError,
     TemplateError,
+    each_in_field,
+    in_field,
 )
 from curtilage.inference.errors import EngineCrashedError as EngineCrashed
 from curtilage.inference.errors import EngineHungError as EngineHung
@@ -207,8 +214,8 @@ class Model:
     async def answer(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
         """Answer one request; closing the iterator cancels generation.
 
-        Several answers to one question are written at the same time, in at most half of
-        the engine's sequences: the other half is for other requests.
+        Several answers to one question have one place in the engine, and further ones
+        while sequences are free, up to half of them.
 
         Raises:
             BusyError: too many requests wait, or for too long.
@@ -221,8 +228,13 @@ class Model:
         begun = False
         ended: dict[int, Ending] = {}
         try:
-            places = asyncio.Semaphore(max(1, self._engine.info.sequences // 2))
-            answers = [self._events(each, places) for each in _requests(chat)]
+            places = _Places(self._engine)
+            if chat.tools or chat.response_format is not None:
+                # Their schemas are parsed, and frames are due meanwhile.
+                requests = await asyncio.to_thread(_requests, chat)
+            else:
+                requests = _requests(chat)
+            answers = [self._events(each, places) for each in requests]
             # Closed with us: a client that disconnects stops the engine at once, not at
             # the next garbage collection, and the requests after it wait no longer.
             async with aclosing(merged(answers)) as events:
@@ -242,15 +254,56 @@ class Model:
             raise _ours(error) from None
 
     async def _events(
-        self, request: GenerateRequest, places: asyncio.Semaphore
+        self, request: GenerateRequest, places: "_Places"
     ) -> AsyncGenerator[Event]:
-        async with places, aclosing(self._engine.generate(request)) as events:
-            async for event in events:
-                yield event
+        await places.take()
+        try:
+            async with aclosing(self._engine.generate(request)) as events:
+                async for event in events:
+                    places.look()
+                    yield event
+        finally:
+            places.give_back()
 
     async def close(self) -> None:
         """Stop the engine and free the model."""
         await self._engine.close()
+
+
+class _Places:
+    """The places in an engine that the answers to one question have.
+
+    Args:
+        engine: that writes them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._most = max(1, engine.info.sequences // 2)
+        self._held = 0
+        self._changed = asyncio.Event()
+
+    async def take(self) -> None:
+        """Wait for a place: the question's only one, or one that no other waits for."""
+        while self._held and not self._is_spare():
+            await self._changed.wait()
+        self._held += 1
+
+    def give_back(self) -> None:
+        """Return a place."""
+        self._held -= 1
+        self.look()
+
+    def look(self) -> None:
+        """Have those that wait look again."""
+        # Each that waits now goes on, and may wait anew.
+        self._changed.set()
+        self._changed.clear()
+
+    def _is_spare(self) -> bool:
+        load = self._engine.load()
+        free = load.running + load.queued < self._engine.info.sequences
+        return free and self._held < self._most
 
 
 def _unheard(_line: str) -> None:
@@ -361,20 +414,22 @@ def _reason(problem: InferenceError) -> Reason:
             return Reason.MODEL_UNAVAILABLE
 
 
-def _requests(chat: ChatCompletionRequest) -> Iterator[GenerateRequest]:
-    """Yield one request for each answer."""
+def _requests(chat: ChatCompletionRequest) -> list[GenerateRequest]:
+    """Return one request for each answer."""
     request, seed = _request(chat), chat.seed
+    requests: list[GenerateRequest] = []
     for choice in range(chat.n):
         if seed is not None and choice:
             # Several answers from one seed would be one. Signed, of 64 bits.
             seed = (seed + MAX_SEED + 2) % (2 * MAX_SEED + 2) - MAX_SEED - 1
-        yield replace(request, settings=replace(request.settings, seed=seed))
+        settings = replace(request.settings, seed=seed)
+        requests.append(replace(request, settings=settings))
+    return requests
 
 
 def _request(chat: ChatCompletionRequest) -> GenerateRequest:
-    """Translate; a speaker's name is dropped, as no template reads it."""
     return GenerateRequest(
-        messages=tuple(map(_message, chat.messages)),
+        messages=each_in_field("messages", _message, chat.messages),
         settings=SamplingSettings(
             max_tokens=chat.max_tokens,
             temperature=chat.temperature,
@@ -385,7 +440,7 @@ def _request(chat: ChatCompletionRequest) -> GenerateRequest:
             presence_penalty=chat.presence_penalty,
             frequency_penalty=chat.frequency_penalty,
         ),
-        tools=tuple(map(_tool, chat.tools)),
+        tools=each_in_field("tools", _tool, chat.tools),
         tool_choice=_choice(chat.tool_choice),
         parallel_tool_calls=chat.parallel_tool_calls,
         response_format=_format(chat.response_format),
@@ -397,6 +452,7 @@ def _message(message: Turn) -> ChatMessage:
     return ChatMessage(
         role=message.role,
         content=message.content,
+        name=message.name or "",
         tool_calls=tuple(
             ToolCall(id=each.id, name=each.name, arguments=each.arguments)
             for each in message.calls
@@ -425,28 +481,21 @@ def _format(wanted: ChatFormat | None) -> ResponseFormat | None:
         return None
     if not wanted.name:
         return JsonObject()
-    return JsonSchema(
-        name=wanted.name,
-        description=wanted.description,
-        schema=wanted.schema,
-        strict=wanted.strict,
-    )
+    with in_field("response_format"):
+        return JsonSchema(
+            name=wanted.name,
+            description=wanted.description,
+            schema=wanted.schema,
+            strict=wanted.strict,
+        )
 
 
 def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer:
     match event:
         case Started(prompt_tokens=prompt_tokens):
             return Begun(prompt_tokens=prompt_tokens)
-        case Token(text=text, logprob=logprob, top=top):
-            return Piece(
-                text=text,
-                logprob=None if logprob is None else _finite(logprob),
-                top=tuple(
-                    (each.data.decode("utf-8", "replace"), _finite(each.logprob))
-                    for each in top
-                ),
-                choice=choice,
-            )
+        case Token():
+            return _piece(event, choice)
         case Done(finish="cancelled"):
             # We cancel by closing the iterator, so another caller did.
             raise ModelError("the engine stopped during the answer")
@@ -464,6 +513,19 @@ def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer
             )
 
 
+def _piece(token: Token, choice: int) -> Piece:
+    if token.logprob is None:
+        return Piece(text=token.text, choice=choice)
+    said = token_of(token.data)
+    return Piece(
+        text=token.text,
+        token=None if said == token.text else said,
+        logprob=_finite(token.logprob),
+        top=tuple((token_of(each.data), _finite(each.logprob)) for each in token.top),
+        choice=choice,
+    )
+
+
 def _finite(logprob: float) -> float:
     return logprob if math.isfinite(logprob) else LOWEST_LOGPROB
 
@@ -478,7 +540,7 @@ def _joined(ended: list[Ending]) -> Ending:
     )
 
 
-def _ours(  # noqa: PLR0911 - one error each
+def _ours(  # noqa: C901, PLR0911 - one error each
     error: InferenceError,
 ) -> ModelError | ChatError:
     match error:
@@ -500,8 +562,22 @@ def _ours(  # noqa: PLR0911 - one error each
                 ),
             )
         case SchemaError():
-            return ChatError(400, "invalid_value")
-        case RequestError() | TemplateError():
+            return _of_schema(error)
+        case RequestError(field=field):
+            return ChatError(400, "invalid_value", param=field or "messages")
+        case TemplateError():
             return ChatError(400, "invalid_value", param="messages")
         case _:
             return ModelError(f"the engine failed: {type(error).__name__}")
+
+
+def _of_schema(error: SchemaError) -> ChatError:
+    # Room for the longest error is kept in every answer.
+    where = error.where if len(error.where) <= MAX_WHERE_CHARS else ""
+    place = SchemaPlace(keyword=error.keyword, where=where)
+    param = error.field or None
+    if error.reason in NOT_ENFORCED:
+        return ChatError(400, "schema_not_enforced", param=param, place=place)
+    if error.reason in TOO_LARGE:
+        return ChatError(400, "schema_too_large", param=param, place=place)
+    return ChatError(400, "schema_invalid", param=param, place=place)

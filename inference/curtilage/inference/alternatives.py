@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, NamedTuple, TypeAlias
 
-from curtilage.inference.errors import SchemaError
+from curtilage.inference.errors import SchemaError, SchemaFault
 
 KEEPING: Final = 8
 """Steps of memory: what is kept counts for more than what is looked at."""
@@ -208,9 +208,7 @@ def _ordered(same: dict[int, list[int]]) -> list[int]:
         return list(TopologicalSorter(same).static_order())
     except CycleError:
         # llama.cpp refuses it too.
-        raise SchemaError(
-            "refers to itself without anything between", keyword="$ref"
-        ) from None
+        raise SchemaError(SchemaFault.CIRCLE, keyword="$ref") from None
 
 
 def merged(alternatives: Alternatives) -> Alternatives:

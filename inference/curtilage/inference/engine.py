@@ -1,10 +1,10 @@
 """The engine: one thread that owns the model, with callbacks, or with asyncio.
 
 Several requests are answered at a time, each in a sequence of its own; ``batch`` plans
-the steps. If more wait than there are sequences, an answer that has been written for a
-while gives way to them, and continues later. So a few long answers cannot block all
-others. The queue is bounded. Every error in the owner thread reaches all callers that
-wait for it.
+the steps. If more wait than there are sequences, one that has been read or written for
+a while gives way to them, and continues later. So a few long prompts or answers cannot
+block all others. The queue is bounded. Every error in the owner thread reaches all
+callers that wait for it.
 
 What an answer leaves is erased before its end is reported: with the whole context once
 no other runs, else its sequence alone. Then the library's own buffers may still hold
@@ -27,10 +27,10 @@ from curtilage.inference.batch import (
     LEAST_CHUNK,
     PREFILL_CHUNK,
     Admission,
+    Pause,
     Phase,
     Piece,
     Planner,
-    work_of,
 )
 from curtilage.inference.decoding import Answer, Loaded, measure_costs
 from curtilage.inference.errors import (
@@ -66,8 +66,6 @@ from curtilage.inference.shape import GRAMMARS_BYTES
 from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.inference.templates import ChatTemplate
 
-TURN_TOKENS: Final = 256
-"""What an answer counts for at most while it waits: it gives way after its turn."""
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
 GRAMMAR_CHARS: Final = 16
 """So much of a grammar takes about as long to convert and read as a character of a
@@ -77,7 +75,7 @@ DRAW_S: Final = 0.05
 """How long an answer's tokens may be compared with its grammar, in processor time: in
 all, and in addition for each token. Others wait meanwhile."""
 KEPT_CONTEXTS: Final = 1
-"""How many contexts the saved keys and values of answers that give way may fill; what
+"""How many contexts the saved keys and values of requests that give way may fill; what
 is not saved is read again. So much memory is planned for (``contexts_at_once``)."""
 PAUSE_S: Final = 0.35
 """How long the others may wait for a piece of a new prompt, in processor time."""
@@ -119,11 +117,6 @@ class _Job:
         """How many characters of a prompt are about as much work, without writing."""
         return self.request.chars + len(self.form.grammar) // GRAMMAR_CHARS
 
-    def cost(self) -> int:
-        """Return approximately the work of its first turn."""
-        written = min(self.request.settings.max_tokens, TURN_TOKENS)
-        return work_of(self.chars // CHARS_PER_TOKEN, written)
-
     def draws_too_long(self) -> bool:
         """Whether its tokens took too long to compare with its grammar."""
         if not self.form.grammar or self.answer is None:
@@ -155,8 +148,7 @@ class _Turn:
     """The time of one request's turn, from now on.
 
     Args:
-        least_s: minimum; at least as long as the preparation took, so that half of
-            the time or more is spent on writing.
+        least_s: of reading, and then again of writing.
         others: whether other requests wait.
     """
 
@@ -164,19 +156,33 @@ class _Turn:
         self._least_s = least_s
         self._others = others
         self._began = time.monotonic()
-        self._end: float | None = None
+        self._end = self._began + least_s
+        self._writes = False
 
-    def is_over(self) -> bool:
-        """Whether to make room; called only once something was written."""
+    def prepared(self) -> None:
+        """Begin to read; the turn is at least as long as its preparation was.
+
+        So half of the time or more is not spent on what was saved.
+        """
         now = time.monotonic()
-        if self._end is None:
-            self._end = now + max(self._least_s, now - self._began)
+        self._least_s = max(self._least_s, now - self._began)
+        self._end = now + self._least_s
+
+    def is_over(self, *, writes: bool) -> bool:
+        """Whether to make room.
+
+        Args:
+            writes: something was written.
+        """
+        now = time.monotonic()
+        if writes and not self._writes:
+            self._writes = True
+            self._end = now + self._least_s
         return now >= self._end and self._others()
 
     def took_s(self) -> float:
         """Return how long it has taken, or would have if others had waited."""
-        now = time.monotonic()
-        return (now if self._end is None else min(now, self._end)) - self._began
+        return min(time.monotonic(), self._end) - self._began
 
 
 class LlamaCppEngine:
@@ -390,7 +396,9 @@ class LlamaCppEngine:
             if job.form.held_bytes and held > GRAMMARS_BYTES:
                 raise EngineBusyError("too many requests have large schemas")
             job.ticket = self._planner.submit(
-                job.cost(), alone=job.request.deterministic
+                job.chars // CHARS_PER_TOKEN,
+                job.request.settings.max_tokens,
+                alone=job.request.deterministic,
             )
             self._jobs[job.ticket] = job
             self._changed.notify()
@@ -476,7 +484,7 @@ class LlamaCppEngine:
             least_tokens=self._settings.least_context_tokens,
             sequences=self._planner.sequences,
             kv_type=self._settings.kv_type,
-            flash_attention=self._settings.flash_attention,
+            flash_attention=self._settings.attention,
         )
 
     def _measure(self, context: Context) -> list[float]:
@@ -542,43 +550,27 @@ class LlamaCppEngine:
 
     def _give_way(self, context: Context) -> None:
         with self._changed:
-            waiting = self._planner.waiting
-            over = [
-                job
+            self._planner.room = int(context.size * KEPT_CONTEXTS)
+            over = {
+                job.ticket
                 for job in self._jobs.values()
                 if job.turn is not None
                 and job.answer is not None
-                and job.answer.has_begun
-                and job.turn.is_over()
-            ]
-        # As many as wait, and not those that would be the next ones again.
-        for job in over[:waiting]:
-            self._pause(context, job)
+                and job.turn.is_over(writes=job.answer.has_begun)
+            }
+        while (pause := self._pause(over)) is not None:
+            over.remove(pause.ticket)
+            job = self._jobs[pause.ticket]
+            if pause.saved and job.answer is not None:
+                job.answer.saved = context.save(pause.sequence)
+            self._end_turn(job)
+            with self._changed:
+                self._planner.give_way(pause.ticket, saved=pause.saved)
+            self._leaving.append(_Leaving(pause.sequence))
 
-    def _pause(self, context: Context, job: _Job) -> None:
-        answer = job.answer
-        if answer is None:
-            return
+    def _pause(self, over: set[int]) -> Pause | None:
         with self._changed:
-            saves = self._kept() + answer.size <= context.size * KEPT_CONTEXTS
-            read = 0 if saves else answer.size
-            cost = work_of(read, min(answer.remaining, TURN_TOKENS))
-            if not self._planner.must_give_way(cost):
-                return
-        if not saves and job.request.deterministic:
-            # Read again it is almost always the same answer: not always.
-            return
-        if saves:
-            answer.saved = context.save(job.sequence)
-        self._end_turn(job)
-        with self._changed:
-            sequence = self._planner.give_way(job.ticket, cost)
-        self._leaving.append(_Leaving(sequence))
-
-    def _kept(self) -> int:
-        """Return how many tokens the saved sequences hold."""
-        answers = [job.answer for job in self._jobs.values() if job.answer is not None]
-        return sum(each.saved.used for each in answers if each.saved is not None)
+            return self._planner.pause(over)
 
     def _admit(self) -> Admission | None:
         with self._changed:
@@ -590,49 +582,42 @@ class LlamaCppEngine:
         with self._changed:
             job = self._jobs[admission.ticket]
         job.sequence = admission.sequence
-        job.turn = _Turn(self._settings.turn_s, self._others_wait)
+        job.turn = turn = _Turn(self._settings.turn_s, self._others_wait)
         try:
-            held = self._prepare(loaded, job)
+            answer = job.answer or self._new_answer(loaded, job)
+            held = 0 if answer.saved is None else answer.saved.used
+            with self._changed:
+                begun = self._planner.begin(job.ticket, tokens=answer.size, held=held)
+            if not begun:
+                job.turn = None
+                return
+            _open(loaded.context, job.sequence, answer)
         except EngineFailedError:
             raise
         except InferenceError as problem:
             self._end(job, _public(problem))
             return
-        with self._changed:
-            self._planner.begin(admission.ticket, tokens=held[0], held=held[1])
+        turn.prepared()
 
-    def _prepare(self, loaded: Loaded, job: _Job) -> tuple[int, int]:
-        """Return how many tokens the job has, and how many its sequence holds.
+    def _new_answer(self, loaded: Loaded, job: _Job) -> Answer:
+        """Return the answer of a job that begins.
 
         Raises:
-            EngineBusyError: there is too little memory for one more sequence.
+            ContextTooLongError: prompt and answer do not fit.
+            RequestError: the model cannot take these turns, or draw so.
         """
-        context = loaded.context
-        answer = job.answer
-        if answer is None:
-            settings, form = job.request.settings, job.form
-            prompt = decoding.build_prompt(
-                loaded,
-                job.request.messages,
-                settings.max_tokens,
-                tools=form.tools,
-                note=form.note,
-            )
-            with self._drawing():
-                answer = job.answer = Answer(loaded.model, prompt, settings, form)
-            job.post(Started(prompt_tokens=len(prompt)))
-        try:
-            context.open(job.sequence, tokens=answer.size + answer.remaining)
-        except EngineMemoryError:
-            raise EngineBusyError("there is no memory for one more request") from None
-        if answer.saved is None:
-            return answer.size, 0
-        saved, answer.saved = answer.saved, None
-        try:
-            context.restore(saved, job.sequence)
-        finally:
-            saved.wipe()
-        return answer.size, saved.used
+        settings, form = job.request.settings, job.form
+        prompt = decoding.build_prompt(
+            loaded,
+            job.request.messages,
+            settings.max_tokens,
+            tools=form.tools,
+            note=form.note,
+        )
+        with self._drawing():
+            job.answer = Answer(loaded.model, prompt, settings, form)
+        job.post(Started(prompt_tokens=len(prompt)))
+        return job.answer
 
     def _decode(self, context: Context, pieces: tuple[Piece, ...]) -> bool:
         """Read tokens, and draw; False: it was stopped."""
@@ -696,15 +681,21 @@ class LlamaCppEngine:
         finally:
             self._draws += 1
 
-    def _end(self, job: _Job, item: Done | InferenceError) -> None:
-        """End a job; the caller hears of it once its sequence is erased."""
+    def _end(self, job: _Job, item: Done | InferenceError) -> bool:
+        """End a job; False: it had ended.
+
+        The caller hears of it once its sequence is erased.
+        """
         with self._changed:
+            # Since the list was made that it is in, its caller may have withdrawn it.
+            if self._jobs.pop(job.ticket, None) is None:
+                return False
             sequence = self._planner.retire(job.ticket)
-            del self._jobs[job.ticket]
         self._leaving.append(_Leaving(sequence, job, item))
         self._end_turn(job)
         if job.answer is not None:
             job.answer.free()
+        return True
 
     def _end_turn(self, job: _Job) -> None:
         if job.turn is not None:
@@ -761,8 +752,8 @@ class LlamaCppEngine:
         # It may contain anything.
         for job in begun:
             had_sequence = job.turn is not None
-            # If the library fails once more, the others must be notified even so.
-            with contextlib.suppress(InferenceError):
+            # Whatever fails once more, the others must be notified even so.
+            with contextlib.suppress(Exception):
                 self._end(
                     job,
                     _public(problem)
@@ -801,11 +792,32 @@ class LlamaCppEngine:
         with self._changed:
             dropped = list(self._jobs.values())
         for job in dropped:
-            # If the library fails once more, the others must be notified even so.
-            with contextlib.suppress(InferenceError):
-                self._end(job, reason)
-            job.post(type(reason)(*reason.args))
+            ended = True
+            # Whatever fails once more, the others must be notified even so.
+            with contextlib.suppress(Exception):
+                ended = self._end(job, reason)
+            if ended:
+                job.post(type(reason)(*reason.args))
         self._leaving.clear()
+
+
+def _open(context: Context, sequence: int, answer: Answer) -> None:
+    """Make room for an answer, and restore what was saved of it.
+
+    Raises:
+        EngineBusyError: there is too little memory for one more sequence.
+    """
+    try:
+        context.open(sequence, tokens=answer.size + answer.remaining)
+    except EngineMemoryError:
+        raise EngineBusyError("there is no memory for one more request") from None
+    if answer.saved is None:
+        return
+    saved, answer.saved = answer.saved, None
+    try:
+        context.restore(saved, sequence)
+    finally:
+        saved.wipe()
 
 
 def _refuse_split(model: Model) -> None:

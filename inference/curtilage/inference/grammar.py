@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
-from curtilage.inference.errors import SchemaError
+from curtilage.inference.errors import SchemaError, SchemaFault
 
 MAX_REPEATS: Final = 2000
 """llama.cpp refuses more."""
@@ -305,11 +305,11 @@ class Grammar:
         """
         self.steps += steps
         if self.steps > MAX_STEPS:
-            raise SchemaError("takes too long to convert")
+            raise SchemaError(SchemaFault.LONG)
         if self.steps >= self._look:
             self._look = self.steps + _STEPS_A_LOOK
             if self._expired():
-                raise SchemaError("takes too long to convert")
+                raise SchemaError(SchemaFault.LONG)
 
     def reserve(self) -> Rule:
         """Return a new rule, to be defined later: it may refer to itself.
@@ -319,7 +319,7 @@ class Grammar:
         """
         self.spend()
         if len(self.rules) >= MAX_RULES:
-            raise SchemaError("needs too many rules")
+            raise SchemaError(SchemaFault.GRAMMAR, most=MAX_RULES)
         rule = Rule(f"r{len(self.rules)}")
         self.rules[rule.name] = NOTHING
         self._new.append(rule.name)
@@ -359,7 +359,7 @@ class Grammar:
         """
         self.written += least if most is None else most
         if self.written > MAX_ALL_REPEATS:
-            raise SchemaError(f"repeats more than {MAX_ALL_REPEATS} times")
+            raise SchemaError(SchemaFault.REPEATS, most=MAX_ALL_REPEATS)
         return Repeat(body, least, most)
 
     def prune(self) -> None:

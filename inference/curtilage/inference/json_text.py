@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection
 from itertools import accumulate
 from typing import Final, NoReturn, cast
 
@@ -41,7 +41,7 @@ def write_json(value: object) -> str:
 
 
 def part_of(
-    root: object, pointer: str, *, known: AbstractSet[str]
+    root: object, pointer: str, *, known: Collection[str]
 ) -> tuple[object, tuple[str, ...]] | None:
     """Return the part that a pointer within a document names; None: there is none.
 
@@ -67,7 +67,7 @@ def part_of(
 
 
 def _step(
-    value: object, name: str, known: AbstractSet[str]
+    value: object, name: str, known: Collection[str]
 ) -> tuple[object, str] | None:
     if isinstance(value, dict):
         parts = cast("dict[str, object]", value)

@@ -30,7 +30,7 @@ from curtilage.inference.alternatives import (
     Texts,
     Values,
 )
-from curtilage.inference.errors import SchemaError
+from curtilage.inference.errors import SchemaError, SchemaFault
 from curtilage.inference.formats import FORMATS
 from curtilage.inference.grammar import MAX_ALL_REPEATS, MAX_REPEATS, Grammar, Rule
 from curtilage.inference.json_text import part_of, write_json
@@ -83,12 +83,14 @@ _UNENFORCED: Final = frozenset(
     }
 )  # fmt: skip
 
-_KEYWORDS: Final = (
-    _ANNOTATIONS
-    | _STRUCTURE
-    | _UNENFORCED
-    | {"type"}
-    | frozenset[str]().union(*_BY_TYPE.values())
+KEYWORDS: Final = (
+    *sorted(
+        _ANNOTATIONS
+        | _STRUCTURE
+        | _UNENFORCED
+        | {"type"}
+        | frozenset[str]().union(*_BY_TYPE.values())
+    ),
 )
 """Those whose names may be repeated in an error."""
 
@@ -112,7 +114,7 @@ def add_schema(grammar: Grammar, schema: Schema, *, strict: bool) -> Rule:
     rule = ValueRules(grammar, values).add(found)
     grammar.prune()
     if grammar.permits_nothing(rule):
-        raise SchemaError("permits no value")
+        raise SchemaError(SchemaFault.NOTHING)
     return rule
 
 
@@ -129,7 +131,7 @@ def add_object_schema(grammar: Grammar, schema: Schema, *, strict: bool) -> Rule
     rule = ValueRules(grammar, values).add(frozenset(objects))
     grammar.prune()
     if grammar.permits_nothing(rule):
-        raise SchemaError("permits no object", keyword="type")
+        raise SchemaError(SchemaFault.NO_OBJECT, keyword="type")
     return rule
 
 
@@ -172,16 +174,16 @@ class _Converter:
         self._schemas += 1
         self._grammar.spend()
         if self._schemas > MAX_SCHEMAS:
-            raise SchemaError(f"has more than {MAX_SCHEMAS} parts")
+            raise SchemaError(SchemaFault.PARTS, most=MAX_SCHEMAS)
         if schema is True:
             return self._values.add(ANYTHING)
         if schema is False:
             return self._values.add(NONE)
         if not isinstance(schema, dict):
-            raise SchemaError("has a part that is not a schema", where=_where(at))
+            raise SchemaError(SchemaFault.PART, where=_where(at))
         # References make it deeper than the text is nested.
         if self._depth >= MAX_NESTED:
-            raise SchemaError(f"is nested more than {MAX_NESTED} deep")
+            raise SchemaError(SchemaFault.DEPTH, most=MAX_NESTED)
         self._depth += 1
         value = self._values.add(self._alternatives(cast("Schema", schema), at))
         self._depth -= 1
@@ -200,7 +202,7 @@ class _Converter:
         for other in sorted(set(schema) - _ANNOTATIONS - {word}):
             # The type says which of the listed values count.
             if not (word in {"enum", "const"} and other == "type"):
-                self._unenforced(other, at, f"has a keyword next to {word}")
+                self._unenforced(other, at, SchemaFault.NEIGHBOUR)
         if word == "$ref":
             return self._reference(schema["$ref"], at)
         if word in {"enum", "const"}:
@@ -223,13 +225,13 @@ class _Converter:
                 self._unenforced(word, at)
 
     def _unenforced(
-        self, word: str, at: Place, reason: str = "has a keyword that is not enforced"
+        self, word: str, at: Place, reason: SchemaFault = SchemaFault.KEYWORD
     ) -> None:
         if not self._strict:
             return
-        if word not in _KEYWORDS:
+        if word not in KEYWORDS:
             # The word is the caller's own.
-            raise SchemaError("has an unknown keyword", where=_where(at))
+            raise SchemaError(SchemaFault.UNKNOWN, where=_where(at))
         raise SchemaError(reason, keyword=word, where=_where(at))
 
     def _types(self, schema: Schema, at: Place) -> list[str]:
@@ -237,9 +239,7 @@ class _Converter:
         named = cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]
         types = [kind for kind in named if isinstance(kind, str) and kind in _BY_TYPE]
         if len(types) < len(named) or not types:
-            raise SchemaError(
-                "has an invalid keyword", keyword="type", where=_where(at)
-            )
+            raise SchemaError(SchemaFault.VALUE, keyword="type", where=_where(at))
         return types
 
     def _of_type(self, kind: str, schema: Schema, at: Place) -> Alternatives:
@@ -266,7 +266,7 @@ class _Converter:
         missing = [word for word in required if word not in named]
         self._properties += len(named) + len(missing)
         if self._properties > MAX_PROPERTIES:
-            raise SchemaError(f"has more than {MAX_PROPERTIES} properties")
+            raise SchemaError(SchemaFault.PROPERTIES, most=MAX_PROPERTIES)
         if not named and not missing:
             # Without any named one it is a dictionary, unless it may have no others.
             if others is False or (
@@ -310,7 +310,7 @@ class _Converter:
         if not isinstance(named, str) or named not in FORMATS:
             return [Texts(least, most)]
         for word in sorted({"minLength", "maxLength"} & schema.keys()):
-            self._unenforced(word, at, "has a length next to format")
+            self._unenforced(word, at, SchemaFault.LENGTH)
         return [Formatted(named)]
 
     def _integer(self, schema: Schema, at: Place) -> Iterable[Alternative]:
@@ -336,7 +336,7 @@ class _Converter:
         high = self._bound(schema, "maximum", at)
         for word, bound in (("minimum", low), ("maximum", high)):
             if bound is not None and bound != int(bound):
-                self._unenforced(word, at, "has a bound that is not an integer")
+                self._unenforced(word, at, SchemaFault.FRACTION)
                 low = high = None
         if low is not None and high is not None and low > high:
             return NONE
@@ -353,11 +353,11 @@ class _Converter:
         if isinstance(bound, bool) or not isinstance(bound, int | float):
             _malformed(word, at)
         if not abs(bound) <= MAX_INTEGER:
-            self._unenforced(word, at, "has a bound that is too large")
+            self._unenforced(word, at, SchemaFault.BOUND)
             return None
         self._grammar.bounds += 1
         if self._grammar.bounds > MAX_BOUNDS:
-            raise SchemaError(f"has more than {MAX_BOUNDS} bounds of numbers")
+            raise SchemaError(SchemaFault.BOUNDS, most=MAX_BOUNDS)
         return bound
 
     def _listed(
@@ -370,7 +370,7 @@ class _Converter:
         listed = cast("list[object]", values)
         self._listed_values += len(listed)
         if self._listed_values > MAX_ENUM_VALUES:
-            raise SchemaError(f"lists more than {MAX_ENUM_VALUES} values")
+            raise SchemaError(SchemaFault.VALUES, most=MAX_ENUM_VALUES)
         return frozenset(
             Literal(write_json(value)) for value in listed if _is_of(value, types)
         )
@@ -396,13 +396,9 @@ class _Converter:
             _malformed("$ref", at)
         if pointer in self._referred:
             return self._values.of(self._referred[pointer])
-        found = part_of(self._root, pointer, known=_KEYWORDS)
+        found = part_of(self._root, pointer, known=KEYWORDS)
         if found is None:
-            raise SchemaError(
-                "refers to something outside or missing",
-                keyword="$ref",
-                where=_where(at),
-            )
+            raise SchemaError(SchemaFault.REFERENCE, keyword="$ref", where=_where(at))
         target, place = found
         reserved = self._referred[pointer] = self._values.reserve()
         value = self._schema(target, place)
@@ -435,11 +431,11 @@ class _Converter:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             _malformed(word, at)
         if value > MAX_REPEATS:
-            self._unenforced(word, at, "has a number that is too large")
+            self._unenforced(word, at, SchemaFault.COUNT)
             return None
         self._grammar.repeats += value
         if self._grammar.repeats > MAX_ALL_REPEATS:
-            raise SchemaError(f"repeats more than {MAX_ALL_REPEATS} times")
+            raise SchemaError(SchemaFault.REPEATS, most=MAX_ALL_REPEATS)
         return value
 
 
@@ -463,7 +459,7 @@ _ORDER: Final = ("$ref", "enum", "const", "anyOf", "oneOf", "allOf")
 
 
 def _malformed(word: str, at: Place) -> NoReturn:
-    raise SchemaError("has an invalid keyword", keyword=word, where=_where(at))
+    raise SchemaError(SchemaFault.VALUE, keyword=word, where=_where(at))
 
 
 def _key(name: str) -> str:

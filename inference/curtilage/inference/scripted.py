@@ -5,9 +5,10 @@ Same Protocol, same order of events, same errors; no library, no thread.
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from curtilage.inference.errors import EngineBusyError, EngineClosedError
 from curtilage.inference.protocol import (
@@ -37,6 +38,10 @@ SCRIPTED_INFO = EngineInfo(
 )
 
 
+_LOOK_S: Final = 0.02
+"""How often it is looked whether a turn of reading is over."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
     """One answer, played word for word.
@@ -47,6 +52,8 @@ class Script:
         finish: how it ends; ``stop`` after a call is ``tool_calls``.
         prompt_tokens: reported; not counted.
         delay_s: pause before each token.
+        read_s: pause before the first event, for each character of the request; if
+            others wait, its turn may be over meanwhile.
         probability: of each token, above 0 and below 1; a second one has the rest.
         second: the text of that second token, shown where ``top_logprobs`` are asked.
         fault: raised after ``fault_after`` tokens.
@@ -59,6 +66,7 @@ class Script:
     finish: Finish = "stop"
     prompt_tokens: int = 7
     delay_s: float = 0.0
+    read_s: float = 0.0
     probability: float = 0.5
     second: str = field(default="?", repr=False)
     fault: Exception | None = None
@@ -120,21 +128,17 @@ class ScriptedEngine:
         self, request: GenerateRequest, *, cancel: CancelToken | None = None
     ) -> AsyncGenerator[Event]:
         """Play the next script; see the Protocol."""
-        if not self._started:
-            raise EngineClosedError("the engine is not running")
-        if demands(request):
-            form_of(request)
-        if self._turn.locked() and self._waiting >= self._max_queued:
-            raise EngineBusyError("too many requests are waiting")
+        self._check(request)
         self.requests.append(request)
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
         await self._take_turn()
         holds, end = True, self._end_of_turn()
         try:
-            played = self._play(script, request, cancel or CancelToken())
+            played = self._read_and_play(script, request, cancel or CancelToken())
             async with aclosing(played) as events:
                 async for event in events:
-                    yield event
+                    if event is not None:
+                        yield event
                     if not self._waiting or end > self._now():
                         continue
                     self._end_turn()
@@ -163,6 +167,14 @@ class ScriptedEngine:
         """Stop; streams end with EngineClosedError at their next token."""
         self._started = False
 
+    def _check(self, request: GenerateRequest) -> None:
+        if not self._started:
+            raise EngineClosedError("the engine is not running")
+        if demands(request):
+            form_of(request)
+        if self._turn.locked() and self._waiting >= self._max_queued:
+            raise EngineBusyError("too many requests are waiting")
+
     async def _take_turn(self) -> None:
         self._waiting += 1
         try:
@@ -181,6 +193,19 @@ class ScriptedEngine:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+    async def _read_and_play(
+        self, script: Script, request: GenerateRequest, cancel: CancelToken
+    ) -> AsyncGenerator[Event | None]:
+        """Play a script; None: time has passed."""
+        for pause_s in _pauses(script.read_s * request.chars):
+            await asyncio.sleep(pause_s)
+            if cancel.cancelled:
+                break
+            yield None
+        async with aclosing(self._play(script, request, cancel)) as events:
+            async for event in events:
+                yield event
 
     async def _play(
         self, script: Script, request: GenerateRequest, cancel: CancelToken
@@ -203,7 +228,8 @@ class ScriptedEngine:
             made += 1
             if isinstance(piece, ToolCall):
                 _refuse_unknown(piece, request)
-                yield Token(text="", logprob=logprob, margin=margin)
+                data = piece.arguments.encode() if asked.logprobs else b""
+                yield Token(text="", logprob=logprob, margin=margin, data=data)
                 yield Called(index=calls, call=piece)
                 calls += 1
             else:
@@ -226,6 +252,13 @@ class ScriptedEngine:
     def _fail_after(script: Script, made: int) -> None:
         if script.fault is not None and made == script.fault_after:
             raise script.fault
+
+
+def _pauses(seconds: float) -> Iterator[float]:
+    """Divide a long pause."""
+    while seconds > 0:
+        yield min(seconds, _LOOK_S)
+        seconds -= _LOOK_S
 
 
 def _refuse_unknown(call: ToolCall, request: GenerateRequest) -> None:

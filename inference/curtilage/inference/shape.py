@@ -94,7 +94,7 @@ class ModelShape:
         *,
         contexts: int = 1,
         kv_type: KVType = "f16",
-        flash_attention: FlashAttention = "auto",
+        flash_attention: FlashAttention = "off",
     ) -> int:
         """Return the approximate memory in use: weights, contexts, rest.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from curtilage.inference.errors import SchemaError
+from curtilage.inference.errors import SchemaError, SchemaFault
 
 MAX_ALIKE: Final = 64
 """Ways that begin alike. Three values within one token are 262,144 paths then, which
@@ -108,7 +108,8 @@ class Stacks:
             if held == found[part]:
                 continue
             if held.alike > MAX_ALIKE or held.stacks > MAX_STACKS:
-                raise SchemaError("has too many alternatives that begin alike")
+                most = MAX_ALIKE if held.alike > MAX_ALIKE else MAX_STACKS
+                raise SchemaError(SchemaFault.ALIKE, most=most)
             found[part] = held
             for user in users[part]:
                 if user not in queued:

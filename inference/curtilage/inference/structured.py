@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from curtilage.inference.calls import CallParser, calls_rule, free_rule
-from curtilage.inference.errors import SchemaError
+from curtilage.inference.errors import (
+    ALL_TOOLS,
+    FORMAT_SCHEMA,
+    SchemaError,
+    SchemaFault,
+    in_field,
+    tool_schema,
+)
 from curtilage.inference.grammar import Grammar, Rule, choice
 from curtilage.inference.protocol import (
     GenerateRequest,
@@ -66,11 +73,16 @@ def form_of(
     until = clock() + MAX_SECONDS
     grammar = Grammar(expired=lambda: clock() > until)
     wanted, tools = request.response_format, _callable(request)
-    answer = None if wanted is None else wanted.answer_rule(grammar)
+    answer = None
+    if wanted is not None:
+        with in_field(FORMAT_SCHEMA):
+            answer = wanted.answer_rule(grammar)
     root = _root(grammar, request, tools, answer)
     text = "" if root is None else grammar.gbnf(root)
     if len(text) > MAX_GRAMMAR_CHARS:
-        raise SchemaError("needs too large a grammar")
+        # Of all schemas together.
+        with in_field(ALL_TOOLS if request.tools else FORMAT_SCHEMA):
+            raise SchemaError(SchemaFault.GRAMMAR)
     return AnswerForm(
         grammar=text,
         tools=tools,
@@ -101,7 +113,10 @@ def _root(
     answer: Rule | None,
 ) -> Rule | None:
     # Also of those that cannot be called: an invalid one is refused in any case.
-    every = {tool.name: tool.arguments_rule(grammar) for tool in request.tools}
+    every: dict[str, Rule] = {}
+    for place, tool in enumerate(request.tools):
+        with in_field(tool_schema(place)):
+            every[tool.name] = tool.arguments_rule(grammar)
     if not tools:
         return answer
     rules = {tool.name: every[tool.name] for tool in tools}
