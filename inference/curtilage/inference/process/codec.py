@@ -56,6 +56,7 @@ LOADED: Final = "loaded"
 WALL: Final = "wall"
 STEPS: Final = "steps"
 TURN_S: Final = "turn_s"
+DRAW_S: Final = "draw_s"
 
 _T = TypeVar("_T")
 
