@@ -37,7 +37,7 @@ from curtilage.enclave_server.ohttp.chat import (
     MAX_STRUCTURE_BYTES,
     ChatLimits,
 )
-from curtilage.inference import schema
+from curtilage.inference import grammar, schema
 from curtilage.inference.calls import MAX_PARALLEL
 from curtilage.inference.formats import FORMATS
 from curtilage.inference.grammar import MAX_REPEATS
@@ -75,7 +75,7 @@ def test_the_document_names_every_keyword_of_a_schema() -> None:
         (schema.MAX_PROPERTIES, "properties"),
         (schema.MAX_ENUM_VALUES, "listed values"),
         (schema.MAX_SCHEMAS, "parts"),
-        (schema.MAX_ALL_REPEATS, "repetitions"),
+        (grammar.MAX_ALL_REPEATS, "repetitions"),
         (schema.MAX_BOUNDS, "bounds"),
         (MAX_PARALLEL, "calls"),
         (MAX_QUOTES // 2, "strings"),

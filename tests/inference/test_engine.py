@@ -344,9 +344,9 @@ async def test_schemas_are_converted_once_and_hold_up_no_one(
 ) -> None:
     threads: list[str] = []
 
-    def converts(request: GenerateRequest) -> AnswerForm:
+    def converts(request: GenerateRequest, clock: Callable[[], float]) -> AnswerForm:
         threads.append(threading.current_thread().name)
-        return form_of(request)
+        return form_of(request, clock)
 
     monkeypatch.setattr(engine, "form_of", converts)
     await collect(byte_engine, ask())

@@ -161,5 +161,5 @@ def test_the_line_for_people_has_every_number() -> None:
     line = plan(8 << 30, settings=EngineSettings(kv_type="q8_0")).line("small")
     assert line == (
         "local model small: context 32,768 tokens (trained for 131,072; 2 at a time; "
-        "keys and values q8_0; at most 4,484 MiB of memory, 8,192 MiB are free)"
+        "keys and values q8_0; at most 4,516 MiB of memory, 8,192 MiB are free)"
     )

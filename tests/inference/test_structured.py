@@ -81,7 +81,7 @@ def test_an_answer_that_is_json_is_never_taken_for_a_call() -> None:
 
 def test_a_named_tool_is_called_once() -> None:
     # The mark that begins a call, once and perhaps again.
-    mark = f'"{"".join(c if c.isalnum() else f"{chr(92)}U{ord(c):08X}" for c in OPEN)}"'
+    mark = f'"{"".join(c if c.isalnum() else f"{chr(92)}x{ord(c):02X}" for c in OPEN)}"'
     for fields, marks in (
         ({"tool_choice": "required"}, 2),
         ({"tool_choice": "required", "parallel_tool_calls": False}, 1),
@@ -100,6 +100,35 @@ def test_the_model_reads_the_format() -> None:
 def test_a_form_shows_no_text() -> None:
     assert "canary" not in repr(form(response_format=SCHEMA))
     assert "find" not in repr(form(tools=(FIND,)))
+
+
+def test_a_conversion_is_bounded_in_time() -> None:
+    hello = ChatMessage(role="user", content="hello")
+    asked = GenerateRequest(messages=(hello,), response_format=SCHEMA)
+    times = iter([7.0, 7.0 + structured.MAX_SECONDS, 8.0 + structured.MAX_SECONDS])
+    late = iter([7.0, 8.0 + structured.MAX_SECONDS])
+    assert form_of(asked, lambda: next(times)).grammar
+    with pytest.raises(SchemaError, match="takes too long"):
+        form_of(asked, lambda: next(late))
+
+
+def test_what_the_library_will_hold_is_counted() -> None:
+    text = json.dumps({"type": "string", "maxLength": 1500})
+    found = form(response_format=JsonSchema(schema=text))
+    assert found.held_bytes == 20 * len(found.grammar) + 200 * 1500
+    assert form().held_bytes == 0
+
+
+TOOLS = tuple(
+    Tool(name=f"server_{number % 9}__some_tool_of_it_{number}") for number in range(128)
+)
+
+
+def test_as_many_tools_as_there_may_be_are_accepted() -> None:
+    assert form(tools=TOOLS).grammar
+    # Names begin alike: as a tree, the library does not follow each.
+    found = form(tools=TOOLS, tool_choice="required").grammar
+    assert found.count("some") <= 9
 
 
 def test_too_large_a_grammar_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -62,10 +62,18 @@ from curtilage.inference.settings import (
     available_cpus,
     lower_priority,
 )
+from curtilage.inference.shape import GRAMMARS_BYTES
 from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.inference.templates import ChatTemplate
 
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
+GRAMMAR_CHARS: Final = 16
+"""So much of a grammar takes about as long to convert and read as a character of a
+prompt. Both are work that a request has others wait for."""
+DRAWS_S: Final = 10.0
+DRAW_S: Final = 0.05
+"""How long an answer's tokens may be compared with its grammar, in processor time: in
+all, and in addition for each token. Others wait meanwhile."""
 KEPT_CONTEXTS: Final = 1
 """How many contexts the saved keys and values of requests that give way may fill; what
 is not saved is read again. So much memory is planned for (``contexts_at_once``)."""
@@ -95,6 +103,7 @@ class _Job:
     sequence: int = -1
     answer: Answer | None = field(default=None, repr=False)
     turn: "_Turn | None" = None
+    drawn_s: float = 0.0
 
     def post(self, item: Event | InferenceError) -> None:
         if not self.deliver(item):
@@ -103,9 +112,32 @@ class _Job:
     def cancelled(self) -> bool:
         return self.abandoned.is_set() or self.token.cancelled
 
+    @property
+    def chars(self) -> int:
+        """How many characters of a prompt are about as much work, without writing."""
+        return self.request.chars + len(self.form.grammar) // GRAMMAR_CHARS
+
+    def draws_too_long(self) -> bool:
+        """Whether its tokens took too long to compare with its grammar."""
+        if not self.form.grammar or self.answer is None:
+            return False
+        return draws_too_long(self.drawn_s, self.request, self.answer)
+
     def done(self) -> Done:
         """Return its end, if it is cancelled now."""
         return _NEVER_RAN if self.answer is None else self.answer.done("cancelled")
+
+
+def draws_too_long(drawn_s: float, request: GenerateRequest, answer: Answer) -> bool:
+    """Whether an answer's tokens took too long to compare with its grammar.
+
+    Args:
+        drawn_s: how long, in processor time.
+        request: with a grammar.
+        answer: to it, so far.
+    """
+    drawn = request.settings.max_tokens - answer.remaining
+    return drawn_s > DRAWS_S + DRAW_S * drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +308,7 @@ class LlamaCppEngine:
         self._stale_since: float | None = None
         self._running = 0
         self._steps = 0
+        self._draws = 0
         self._closing = False
         self._failed = False
         self._ready: Future[EngineInfo] = Future()
@@ -317,7 +350,7 @@ class LlamaCppEngine:
         # wait for, may take seconds for one request's schemas.
         try:
             form = (
-                await asyncio.to_thread(form_of, request)
+                await asyncio.to_thread(form_of, request, time.thread_time)
                 if demands(request)
                 else AnswerForm()
             )
@@ -368,7 +401,8 @@ class LlamaCppEngine:
             token: cancels; the end is reported.
 
         Raises:
-            EngineBusyError: too many requests are waiting.
+            EngineBusyError: too many requests are waiting, or their grammars together
+                are too large.
             EngineClosedError: the engine is not running.
             EngineFailedError: the engine failed earlier.
         """
@@ -389,6 +423,14 @@ class LlamaCppEngine:
     def steps(self) -> int:
         """How many steps the owner thread has completed: the sign that it lives."""
         return self._steps
+
+    @property
+    def draws(self) -> int:
+        """How often the owner thread has begun or ended to use a grammar or sampler.
+
+        Odd while it does: nothing can stop the library then.
+        """
+        return self._draws
 
     @property
     def usual_turn_s(self) -> float:
@@ -438,8 +480,12 @@ class LlamaCppEngine:
                 raise EngineFailedError("the engine failed earlier")
             if self._closing or not self._ready.done() or self._ready.exception():
                 raise EngineClosedError("the engine is not running")
+            # Also of those that wait: a paused answer keeps its sampler.
+            held = sum(each.form.held_bytes for each in (job, *self._jobs.values()))
+            if job.form.held_bytes and held > GRAMMARS_BYTES:
+                raise EngineBusyError("too many requests have large schemas")
             job.ticket = self._planner.submit(
-                job.request.chars // CHARS_PER_TOKEN,
+                job.chars // CHARS_PER_TOKEN,
                 job.request.settings.max_tokens,
                 alone=job.request.deterministic,
             )
@@ -631,7 +677,8 @@ class LlamaCppEngine:
             tools=form.tools,
             note=form.note,
         )
-        job.answer = Answer(loaded.model, prompt, settings, form)
+        with self._drawing():
+            job.answer = Answer(loaded.model, prompt, settings, form)
         job.post(Started(prompt_tokens=len(prompt)))
         return job.answer
 
@@ -673,15 +720,29 @@ class LlamaCppEngine:
         return self._closing or job.cancelled()
 
     def _draw(self, context: Context, row: int, job: _Job, answer: Answer) -> None:
+        began = time.thread_time()
         try:
-            for event in answer.draw(context, row):
-                job.post(event)
+            with self._drawing():
+                events = list(answer.draw(context, row))
         except RequestError as problem:
-            # Of this request alone: no token fulfils its grammar.
+            # Of this request alone: no token fulfils its grammar, for one.
             self._end(job, _public(problem))
             return
+        job.drawn_s += time.thread_time() - began
+        for event in events:
+            job.post(event)
         if answer.finish is not None:
             self._end(job, answer.done(answer.finish))
+        elif job.draws_too_long():
+            self._end(job, RequestError("the answer's form takes too long to enforce"))
+
+    @contextlib.contextmanager
+    def _drawing(self) -> Generator[None]:
+        self._draws += 1
+        try:
+            yield
+        finally:
+            self._draws += 1
 
     def _end(self, job: _Job, item: Done | InferenceError) -> bool:
         """End a job; False: it had ended.

@@ -123,6 +123,8 @@ class SchemaFault(StrEnum):
     BOUNDS = "has too many bounds of numbers"
     VALUES = "lists too many values"
     REPEATS = "repeats too often"
+    ALIKE = "has too many alternatives that begin alike"
+    LONG = "takes too long to convert"
     GRAMMAR = "needs too large a grammar"
 
 
@@ -147,6 +149,8 @@ TOO_LARGE: Final = frozenset(
         SchemaFault.BOUNDS,
         SchemaFault.VALUES,
         SchemaFault.REPEATS,
+        SchemaFault.ALIKE,
+        SchemaFault.LONG,
         SchemaFault.GRAMMAR,
     }
 )

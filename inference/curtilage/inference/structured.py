@@ -1,6 +1,6 @@
 """The form that a request demands of its answer: JSON, calls or any text. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,8 +21,12 @@ from curtilage.inference.protocol import (
     Tool,
 )
 
-MAX_GRAMMAR_CHARS: Final = 8 * 1024 * 1024
-"""The library reads it before the first token, and keeps ten times as much."""
+MAX_GRAMMAR_CHARS: Final = 512 * 1024
+"""The library reads it before the first token."""
+MAX_SECONDS: Final = 5.0
+"""Of one conversion, in processor time. The largest schemas take one."""
+_BYTES_PER_CHAR: Final = 20
+_BYTES_PER_REPEAT: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +38,14 @@ class AnswerForm:
         tools: those that it may call.
         bare: a text that begins like a call without marks is one.
         note: for the model, in the system message; empty if there is nothing to say.
+        held_bytes: of the library, for the grammar, at most.
     """
 
     grammar: str = field(default="", repr=False)
     tools: tuple[Tool, ...] = field(default=(), repr=False)
     bare: bool = False
     note: str = field(default="", repr=False)
+    held_bytes: int = 0
 
     def parser(self) -> CallParser | None:
         """Return a parser of the answer; None if it calls nothing."""
@@ -47,17 +53,25 @@ class AnswerForm:
         return CallParser(names, bare=self.bare) if names else None
 
 
-def form_of(request: GenerateRequest) -> AnswerForm:
+def form_of(
+    request: GenerateRequest, clock: Callable[[], float] = lambda: 0.0
+) -> AnswerForm:
     """Return the form of a request's answer.
 
-    Takes up to some seconds of processor time: not for an event loop if the request
+    Takes up to ``MAX_SECONDS`` of processor time: not for an event loop if the request
     ``demands`` one.
+
+    Args:
+        request: the request.
+        clock: returns this thread's processor time in seconds. Without it, only the
+            steps are counted.
 
     Raises:
         SchemaError: a schema cannot be converted (``Tool.arguments_rule``), or the
             grammar would be too large.
     """
-    grammar = Grammar()
+    until = clock() + MAX_SECONDS
+    grammar = Grammar(expired=lambda: clock() > until)
     wanted, tools = request.response_format, _callable(request)
     answer = None
     if wanted is not None:
@@ -74,6 +88,7 @@ def form_of(request: GenerateRequest) -> AnswerForm:
         tools=tools,
         bare=bool(tools) and request.tool_choice == "auto" and answer is None,
         note="" if wanted is None else _format_note(request),
+        held_bytes=_BYTES_PER_CHAR * len(text) + _BYTES_PER_REPEAT * grammar.written,
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator
@@ -17,7 +18,9 @@ from curtilage.inference.errors import (
     EngineCrashedError,
     EngineFailedError,
     EngineHungError,
+    RequestError,
 )
+from curtilage.inference.process import parent
 from curtilage.inference.process.codec import Plan, to_value
 from curtilage.inference.process.forked import CANCEL_BYTES, Replies
 from curtilage.inference.process.parent import EngineProcess, Watch
@@ -26,12 +29,14 @@ from curtilage.inference.protocol import (
     Done,
     Event,
     GenerateRequest,
+    JsonObject,
 )
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.settings import EngineSettings
 from curtilage.sandbox.pipe import FrameReader, encode_frame
 from curtilage.sandbox.wall import Layer
 from support.byte_model import FIRST_BYTE, sha256_of
+from support.fakes import returns
 from support.memory_scan import forms_of, hits
 
 LONG = 1800
@@ -94,6 +99,11 @@ async def begun(
     async with asyncio.timeout(PATIENCE_S):
         await started.wait()
     return task
+
+
+def replaced_by(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = (sys.executable, "-B", "-P", "-c", code)
+    monkeypatch.setattr(parent, "command_of", returns(command))
 
 
 def workers(engine: EngineProcess) -> list[int]:
@@ -233,6 +243,62 @@ async def test_a_worker_that_stands_still_is_noticed(byte_model: Path) -> None:
             with pytest.raises(EngineHungError):
                 await answer
         await until_gone([worker])
+        assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
+
+
+GRAMMARS_STALL = """
+import threading
+from curtilage.inference.process import __main__ as process
+keeper = process._keeper
+def stalls(*given):
+    from curtilage.inference.native import Sampler
+    from curtilage.inference.process import forked
+    forked._PULSE_S, forked.LONGEST_DRAW_S = 0.02, 0.3
+    draw = Sampler.draw
+    def stall(sampler, *more):
+        if sampler._grammar is not None:
+            threading.Event().wait()
+        return draw(sampler, *more)
+    Sampler.draw = stall
+    return keeper(*given)
+process._keeper = stalls
+process.main()
+"""
+
+
+async def test_a_draw_that_does_not_end_ends_its_own_request_only(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(GRAMMARS_STALL, monkeypatch)
+    async with running(planned(byte_model)) as engine:
+        other = await begun(engine)
+        with pytest.raises(EngineFailedError):
+            await collect(engine, replace(asked(), response_format=JsonObject()))
+        assert not other.done()
+        assert engine.restarts == 0
+        other.cancel()
+
+
+NO_TIME = """
+from curtilage.inference.process import __main__ as process
+keeper = process._keeper
+def hurried(*given):
+    from curtilage.inference import engine
+    engine.DRAWS_S = engine.DRAW_S = 0.0
+    return keeper(*given)
+process._keeper = hurried
+process.main()
+"""
+
+
+async def test_an_answer_that_takes_too_long_to_draw_ends(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(NO_TIME, monkeypatch)
+    async with running(planned(byte_model)) as engine:
+        with pytest.raises(RequestError, match="cannot fulfil"):
+            await collect(engine, replace(asked(), response_format=JsonObject()))
+        # One without a grammar has nothing that could take long.
         assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
 
 

@@ -58,7 +58,8 @@ _CHANGES: dict[str, Callable[[ModuleType], None]] = {
 class _Changing(MetaPathFinder):
     """Changes a module right after it was loaded."""
 
-    def find_spec(
+    # Without a decorator of another package: this is loaded before anything else.
+    def find_spec(  # type: ignore[explicit-override]
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target

@@ -12,6 +12,7 @@ a process of its own, which this one forks (``forked``).
 """
 
 import os
+import queue
 import signal
 import sys
 import threading
@@ -27,6 +28,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import LentModel
 from curtilage.inference.process.codec import (
+    DRAW_S,
     EXIT_FAILED,
     LOADED,
     STEPS,
@@ -44,7 +46,8 @@ from curtilage.inference.protocol import (
     Event,
     GenerateRequest,
 )
-from curtilage.inference.structured import demands, form_of
+from curtilage.inference.settings import lower_priority
+from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.sandbox.child import (
     forbid_core_dumps,
     refuse_network_and_files,
@@ -72,10 +75,14 @@ _PAGING: Final[dict[Paging, Literal["possible", "locked", "no_swap"]]] = {
     Paging.LOCKED: "locked",
     Paging.NO_SWAP: "no_swap",
 }
+_SWITCH_S: Final = 0.0005
+"""How long one thread of Python keeps another waiting: while schemas are converted, the
+engine's thread needs Python hundreds of times for each piece of a prompt."""
 
 
 def main() -> int:
     """Read the plan, load the model, and answer until the parent closes the pipe."""
+    sys.setswitchinterval(_SWITCH_S)
     requests, replies = take_streams()
     forbid_core_dumps()
     plan = from_value(Plan, read_frame(requests))
@@ -117,7 +124,7 @@ def _server(
     info = engine.begin().result()
 
     def serve() -> None:
-        server = Server(engine, replies)
+        server = Server(engine, replies, niceness=plan.settings.niceness)
         threading.Thread(target=_end_with, args=(engine,), daemon=True).start()
         while server.take(requests):
             pass
@@ -195,12 +202,21 @@ class Server:
     Args:
         engine: a loaded engine.
         replies: the pipe to the parent, without a buffer.
+        niceness: of the thread that converts schemas.
     """
 
-    def __init__(self, engine: "LlamaCppEngine", replies: IO[bytes]) -> None:
+    def __init__(
+        self, engine: "LlamaCppEngine", replies: IO[bytes], *, niceness: int = 0
+    ) -> None:
         self._engine = engine
         self._replies = replies
+        self._niceness = niceness
         self._writing = threading.Lock()
+        # One at a time: each takes up to some seconds and megabytes.
+        self._schemas: queue.SimpleQueue[tuple[int, _Stream, GenerateRequest]] = (
+            queue.SimpleQueue()
+        )
+        self._converter: threading.Thread | None = None
         self._streams: dict[int, _Stream] = {}
         self._changed = threading.Condition()
         threading.Thread(target=self._pulse, daemon=True).start()
@@ -236,14 +252,21 @@ class Server:
         except InferenceError as problem:
             self._deliver(number, problem)
             return
-        if demands(request):
-            # It may take seconds to convert schemas, and the next frame may be another
-            # request, or cancel this one.
-            threading.Thread(
-                target=self._submit, args=(number, stream, request), daemon=True
-            ).start()
-        else:
+        if not demands(request):
             self._submit(number, stream, request)
+            return
+        # It may take seconds to convert schemas, and the next frame may be another
+        # request, or cancel this one.
+        self._schemas.put((number, stream, request))
+        if self._converter is None:
+            self._converter = threading.Thread(target=self._convert, daemon=True)
+            self._converter.start()
+
+    def _convert(self) -> None:
+        lower_priority(self._niceness)
+        while True:
+            # In one expression: while it waits, it keeps no request.
+            self._submit(*self._schemas.get())
 
     def _submit(self, number: int, stream: _Stream, request: GenerateRequest) -> None:
         def deliver(item: Event | InferenceError) -> bool:
@@ -251,7 +274,12 @@ class Server:
             return True
 
         try:
-            form = form_of(request)
+            # If it was cancelled while it waited, it ends as soon as it is submitted.
+            form = (
+                AnswerForm()
+                if stream.token.cancelled
+                else form_of(request, time.thread_time)
+            )
             leave = self._engine.submit(request, form, deliver, stream.token)
         except InferenceError as problem:
             self._deliver(number, problem)
@@ -285,15 +313,22 @@ class Server:
                 os._exit(0)  # the parent is gone
 
     def _pulse(self) -> None:
-        """Report progress while requests run: reading a prompt has no events."""
-        told = -1
+        """Report progress while requests run: reading a prompt has no events.
+
+        And how long the present draw takes. Not by the clock: the process may have been
+        stopped meanwhile.
+        """
+        told, draws, draw_s = -1, 0, 0.0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._streams)
-            steps = self._engine.steps
-            if steps != told:
+            steps, before, draws = self._engine.steps, draws, self._engine.draws
+            goes_on = draws == before and draws % 2
+            draw_s = draw_s + _PULSE_S if goes_on else 0.0
+            if steps != told or goes_on:
                 told = steps
-                self._say({STEPS: steps, TURN_S: self._engine.usual_turn_s})
+                turn_s = self._engine.usual_turn_s
+                self._say({STEPS: steps, TURN_S: turn_s, DRAW_S: draw_s})
             time.sleep(_PULSE_S)
 
 

@@ -56,6 +56,7 @@ LOADED: Final = "loaded"
 WALL: Final = "wall"
 STEPS: Final = "steps"
 TURN_S: Final = "turn_s"
+DRAW_S: Final = "draw_s"
 EXIT_FAILED: Final = 3
 """Of a process that gives up."""
 

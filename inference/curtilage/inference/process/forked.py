@@ -17,19 +17,20 @@ import select
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, Final, cast
 
 from curtilage.inference.batch import PREFILL_CHUNK, Piece
 from curtilage.inference.decoding import Answer, Loaded, build_prompt
-from curtilage.inference.engine import Weights, context_of
+from curtilage.inference.engine import Weights, context_of, draws_too_long
 from curtilage.inference.errors import (
     EngineBusyError,
     EngineFailedError,
     EngineMemoryError,
     InferenceError,
+    RequestError,
 )
 from curtilage.inference.native import Row
 from curtilage.inference.process.codec import (
@@ -74,6 +75,8 @@ _PULSE_S: Final = 1.0
 _IDLE: Final = 0.01
 _BUSY_S: Final = 600.0
 """How long a worker counts as computing without a step, for each of its threads."""
+LONGEST_DRAW_S: Final = 30.0
+"""How long a worker may take to draw one token."""
 _PATIENCE_S: Final = 10.0
 """How long another's frame may take that is being written."""
 _NEVER_RAN: Final = Done(
@@ -360,6 +363,8 @@ class _Work:
         self._go = threading.Event()
         self._token = CancelToken()
         self._steps = 0
+        # Odd during a draw: nothing can stop the library then.
+        self._draws = 0
 
     def do(self, value: object) -> None:
         """Answer a request, and report its end.
@@ -390,10 +395,11 @@ class _Work:
             self._replies.say([number, to_value(event)])
 
         request = from_value(GenerateRequest, asked)
-        form = form_of(request)
         self._go.wait()
         if self._token.cancelled:
             return _NEVER_RAN
+        # Not before: it takes seconds and megabytes.
+        form = form_of(request, time.thread_time)
         try:
             context = context_of(self._shared.weights.model, self._shared.settings)
         except EngineMemoryError:
@@ -405,11 +411,20 @@ class _Work:
             form,
             deliver,
             self._stops,
+            drawing=self._drawing,
         )
 
     def _stops(self) -> bool:
         self._steps += 1
         return self._token.cancelled
+
+    @contextmanager
+    def _drawing(self) -> Generator[None]:
+        self._draws += 1
+        try:
+            yield
+        finally:
+            self._draws += 1
 
     def _listen(self) -> None:
         """Take the keeper's words; end with it."""
@@ -420,11 +435,20 @@ class _Work:
         os._exit(EXIT_FAILED)
 
     def _pulse(self) -> None:
-        """Report progress: a step, or time spent on computing one."""
+        """Report progress: a step, or time spent on computing one.
+
+        A draw that takes too long ends the process. Not by the clock: it may have been
+        stopped meanwhile.
+        """
         busy_s = _BUSY_S * (self._shared.settings.threads or available_cpus())
         steps, since_s, used_s = -1, 0.0, 0.0
+        draws, draw_s = 0, 0.0
         while True:
             time.sleep(_PULSE_S)
+            before, draws = draws, self._draws
+            draw_s = draw_s + _PULSE_S if draws == before and draws % 2 else 0.0
+            if draw_s >= LONGEST_DRAW_S:
+                os._exit(EXIT_FAILED)
             before_s, used_s = used_s, time.process_time()
             if steps != self._steps:
                 steps, since_s = self._steps, used_s
@@ -442,6 +466,8 @@ def answer(
     form: AnswerForm,
     deliver: Callable[[Event], None],
     stops: Callable[[], bool],
+    *,
+    drawing: Callable[[], AbstractContextManager[None]],
 ) -> Done:
     """Answer one request in an empty context that is for nothing else; return its end.
 
@@ -451,12 +477,14 @@ def answer(
         form: what its schemas demand.
         deliver: takes each event but the last.
         stops: called before each step, and often during one; whether to stop.
+        drawing: entered while a grammar or sampler is made or used.
 
     Raises:
         ContextTooLongError: prompt and answer do not fit.
         EngineBusyError: there is too little memory for so long an answer.
         NativeError: the library failed.
-        RequestError: no token of the model fulfils the form.
+        RequestError: no token of the model fulfils the form, or it takes too long to
+            enforce.
         TemplateError: the model cannot take these turns.
     """
     settings, context = request.settings, loaded.context
@@ -467,13 +495,14 @@ def answer(
         tools=form.tools,
         note=form.note,
     )
-    written = Answer(loaded.model, prompt, settings, form)
+    with drawing():
+        written = Answer(loaded.model, prompt, settings, form)
     deliver(Started(prompt_tokens=len(prompt)))
     try:
         context.open(0, tokens=written.size + written.remaining)
     except EngineMemoryError:
         raise EngineBusyError("there is no memory for one more request") from None
-    read = 0
+    read, drawn_s = 0, 0.0
     while written.finish is None and not stops():
         count = min(written.size - read, PREFILL_CHUNK)
         is_last = read + count == written.size
@@ -484,7 +513,14 @@ def answer(
             break
         read += count
         if is_last:
-            for event in written.draw(context, count - 1):
+            began = time.thread_time()
+            with drawing():
+                events = list(written.draw(context, count - 1))
+            drawn_s += time.thread_time() - began
+            for event in events:
                 deliver(event)
+            too_long = form.grammar and draws_too_long(drawn_s, request, written)
+            if written.finish is None and too_long:
+                raise RequestError("the answer's form takes too long to enforce")
         context.drop_logits()
     return written.done(written.finish or "cancelled")
