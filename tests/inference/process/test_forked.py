@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import sys
 import threading
@@ -203,7 +204,12 @@ async def test_workers_end_with_what_they_were_forked_from(byte_model: Path) -> 
         for each in (*answers, waiting):
             with pytest.raises(EngineCrashedError):
                 await each
-        await until_gone(left)
+        try:
+            await until_gone(left)
+        finally:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 async def test_no_more_compute_than_there_are_places(byte_model: Path) -> None:
@@ -336,13 +342,18 @@ def test_frames_of_several_do_not_mix() -> None:
         values = [[number, str(number) * 200_000] for number in range(6)]
         threads = [threading.Thread(target=replies.say, args=(x,)) for x in values]
         for thread in threads:
+            thread.daemon = True
             thread.start()
-        reader = FrameReader(1 << 20)
-        while len(found) < len(values):
-            found += reader.feed(os.read(reading, 1 << 16))
+        try:
+            reader = FrameReader(1 << 20)
+            while len(found) < len(values):
+                assert select.select([reading], [], [], PATIENCE_S)[0]
+                found += reader.feed(os.read(reading, 1 << 16))
+        finally:
+            # Who still writes gets an error.
+            os.close(reading)
         for thread in threads:
             thread.join()
-    os.close(reading)
     assert sorted(found, key=str) == sorted(values, key=str)
 
 

@@ -504,6 +504,8 @@ def answer(
         raise EngineBusyError("there is no memory for one more request") from None
     read, drawn_s = 0, 0.0
     while written.finish is None and not stops():
+        if form.grammar and draws_too_long(drawn_s, request, written):
+            raise RequestError("the answer's form takes too long to enforce")
         count = min(written.size - read, PREFILL_CHUNK)
         is_last = read + count == written.size
         piece = Piece(ticket=0, sequence=0, start=read, count=count, sampled=is_last)
@@ -519,8 +521,5 @@ def answer(
             drawn_s += time.thread_time() - began
             for event in events:
                 deliver(event)
-            too_long = form.grammar and draws_too_long(drawn_s, request, written)
-            if written.finish is None and too_long:
-                raise RequestError("the answer's form takes too long to enforce")
         context.drop_logits()
     return written.done(written.finish or "cancelled")
