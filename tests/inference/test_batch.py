@@ -20,16 +20,14 @@ from curtilage.inference.batch import (
     PREFILL_CHUNK,
     TURN_TOKENS,
     TURN_WORK,
-    Admission,
-    Pause,
     Phase,
     Piece,
-    Planner,
     Step,
     split,
     work_of,
 )
 from curtilage.inference.errors import EngineBusyError
+from curtilage.inference.planner import Admission, Pause, Planner
 
 # Measured with one thread: two or three are faster one after the other.
 MEASURED = (8.2, 26.0, 31.0, 32.0, 38.0, 43.0, 44.0, 45.0)

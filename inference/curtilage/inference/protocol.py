@@ -504,7 +504,7 @@ class CancelToken:
 class Engine(Protocol):
     """One model that answers a few requests at a time.
 
-    Those that wait come in order of their work (``batch``). An answer that is not
+    Those that wait come in order of their work (``planner``). An answer that is not
     complete when its turn is over continues after those that wait.
     """
 
