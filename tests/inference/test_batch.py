@@ -886,7 +886,7 @@ class Interleavings(RuleBasedStateMachine):
         assert self.plan.running == len(self.cells)
         if self.alone & {ticket for ticket, _ in self.cells.values()}:
             assert len(self.cells) == 1
-        assert sum(self.saved.values()) <= self.plan.room
+        assert sum(self.saved.values()) <= self.plan._reserved <= self.plan.room
 
     @override
     def teardown(self) -> None:

@@ -118,6 +118,11 @@ class Query:
         return self.end + self.to_write
 
     @property
+    def reserved(self) -> int:
+        """How much room it needs while it waits: none if nothing of it is saved."""
+        return self.most if self.saved else 0
+
+    @property
     def is_light(self) -> bool:
         """Whether it can give way soon even if nothing of it can be saved."""
         return self.reading(self.most) <= TURN_WORK

@@ -21,6 +21,7 @@ admitted only once all that run can give way after their turns.
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from curtilage.inference.batch import (
     PREFILL_CHUNK,
@@ -35,6 +36,9 @@ from curtilage.inference.batch import (
     work_of,
 )
 from curtilage.inference.errors import EngineBusyError
+
+_LOOKED_AT: Final = 16
+"""How many of those that wait are looked at in each order: a queue may be long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +99,7 @@ class Planner:
         self._arrivals = 0
         self._turns = 0
         self._work = 0
+        self._reserved = 0  # for those that are saved, at the end of their next turns
         self._shortest = False  # is next, not the first one due
         self._next: int | None = None  # for whom another one gave way
 
@@ -195,6 +200,8 @@ class Planner:
         query.position = query.wrote = query.worked = 0
         # However many wait: it makes room for one of them.
         self._waiting[ticket] = query
+        # So it can continue, and be saved again.
+        self._reserved += query.reserved
         return sequence
 
     def admit(self) -> Admission | None:
@@ -208,6 +215,7 @@ class Planner:
         self._shortest = not self._shortest
         self._turns += 1
         del self._waiting[query.ticket]
+        self._reserved -= query.reserved
         query.phase, query.turn = Phase.ADMITTED, self._turns
         query.sequence = heapq.heappop(self._free)
         self._running[query.ticket] = query
@@ -276,7 +284,8 @@ class Planner:
 
     def retire(self, ticket: int) -> int | None:
         """End a query; return its sequence, to be erased; None: it has none."""
-        if self._waiting.pop(ticket, None) is not None:
+        if (query := self._waiting.pop(ticket, None)) is not None:
+            self._reserved -= query.reserved
             return None
         return self._release(self._running.pop(ticket))
 
@@ -316,7 +325,8 @@ class Planner:
             # Other long ones that began now could keep it waiting without end.
             first = min(late, key=in_order)
             waiting = [each for each in waiting if each is first or not each.is_heavy]
-        return sorted(waiting, key=_length if shortest else in_order)
+        key = _length if shortest else in_order
+        return heapq.nsmallest(_LOOKED_AT, waiting, key=key)
 
     def _chosen(self) -> Query | None:
         """Return the query for which others have given way, if it may still begin."""
@@ -358,7 +368,11 @@ class Planner:
 
     def _room_beside(self, query: Query) -> int:
         """Return how much room is left if it can be saved at the end of its turn."""
-        return self.room - self._reserved(query) - (0 if query.is_light else query.most)
+        return self._room_without(query) - (0 if query.is_light else query.most)
+
+    def _room_without(self, query: Query) -> int:
+        """Return how much room is left for all others."""
+        return self.room - self._reserved + query.reserved
 
     def _fits(self, query: Query, others: Collection[Query], more: int = 0) -> bool:
         """Whether a query may run: a sequence is left, or one that runs yields soon.
@@ -370,26 +384,15 @@ class Planner:
         """
         if len(others) + query.takes < self.sequences:
             return True
-        room = self.room - self._reserved(query) - more
+        room = self._room_without(query) - more
         return any(each.is_light or each.most <= room for each in (query, *others))
-
-    def _reserved(self, but: Query | None = None) -> int:
-        """Return how many tokens those that are saved hold after their next turn.
-
-        So each can continue, and then be saved again.
-        """
-        return sum(
-            each.most
-            for each in self._waiting.values()
-            if each.saved and each is not but
-        )
 
     def _pause_for(
         self, query: Query, over: Collection[int], *, shortest: bool
     ) -> Pause | None:
         """Return the one that gives way to a query, if it may begin then."""
         drains = query.takes > 1
-        room = self._room_beside(query) if drains else self.room - self._reserved()
+        room = self._room_beside(query) if drains else self.room - self._reserved
         found: list[tuple[int, bool, int, Pause]] = []
         for each in self._running.values():
             if each.ticket not in over or each.phase is Phase.ADMITTED:
