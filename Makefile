@@ -9,13 +9,13 @@ export ORT_DISABLE_TELEMETRY := 1
 SETUP := $(PYTHON) -m tools.bootstrap
 ALL := runtime format image test lab fuzz balancers lint
 PARTS := sandbox wire attest inference policy client transparency lab cli relay enclave_server
-CODE := $(PARTS) dev deploy/image benchmarks tools tests
+CODE := $(PARTS) dev deploy/containers deploy/image benchmarks tools tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test test-processes test-timing test-exhaustive test-removal
 .PHONY: test-all lint audit
 .PHONY: format bench train-guard train-router fuzz vectors conformance interop
-.PHONY: leak ledger outside image requirements clean
+.PHONY: leak ledger outside netsep-test image containers compose-test compose-soak requirements clean
 
 help: ## Say what each target does
 	@echo "Curtilage: answers regulated questions locally, and sends the rest to an attested enclave."
@@ -120,9 +120,25 @@ outside: ## Watch every program at work for 90 s from outside: names, connection
 	@$(SETUP) runtime test
 	@$(BIN)/python -m pytest tests/privacy/test_outside.py $(ARGS)
 
+netsep-test: ## Client, relay and enclave in three networks: whose address and what text is on which link (root)
+	@$(SETUP) runtime test
+	@$(BIN)/python -m pytest tests/netsep $(ARGS)
+
 image: ## Build the enclave's measured image (ARGS="--twice" compares two builds; docs/image.md)
 	@$(SETUP) runtime image
 	@$(BIN)/python -m deploy.image build $(ARGS)
+
+containers: ## Build the container images and their bills of materials (ARGS="--twice" compares two builds; docs/containers.md)
+	@$(SETUP) runtime image
+	@$(BIN)/python -m deploy.containers build $(ARGS)
+
+compose-test: ## Bring every compose file up for real, ask questions, break parts (root on Debian; docs/containers.md)
+	@$(SETUP) runtime image
+	@PYTHONPATH=dev $(BIN)/python -m tools.compose_test $(ARGS)
+
+compose-soak: ## Ask for 30 minutes through two operators' containers while each part is killed in turn
+	@$(SETUP) runtime image
+	@PYTHONPATH=dev $(BIN)/python -m tools.compose_test --soak 30 $(ARGS)
 
 requirements: ## Resolve the pinned requirements again (needs uv)
 	@tools/requirements.sh

@@ -28,10 +28,10 @@ from curtilage.policy.decision.findings import Finding
 from curtilage.policy.document.load import load_policy, profile_text
 
 KINDS: Final[tuple[tuple[KVType, FlashAttention], ...]] = (
-    ("f16", "auto"),
     ("f16", "off"),
-    ("q8_0", "auto"),
-    ("q4_0", "auto"),
+    ("f16", "on"),
+    ("q8_0", "on"),
+    ("q4_0", "on"),
 )
 FILLED: Final = (256, 1024)
 """Tokens that are in the context when the others are written."""
@@ -95,9 +95,9 @@ def _kinds(model: Model) -> Table:
             "tokens in context",
             "MiB",
             "read, tokens/cpu-s",
-            "read / f16 auto",
+            "read / f16 off",
             "written, tokens/cpu-s",
-            "written / f16 auto",
+            "written / f16 off",
         ),
         rows=tuple(
             (

@@ -4,7 +4,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-NOT_PARTS = {"dev", "deploy/image", "benchmarks", "tools", "tests"}
+NOT_PARTS = {
+    *("dev", "deploy/containers", "deploy/image"),
+    *("benchmarks", "tools", "tests"),
+}
 NOT_INSTALLED = {"lab"}
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -198,10 +198,9 @@ def test_the_runtime_is_of_a_version_without_a_collector() -> None:
         for line in file.read_text("utf-8").splitlines()
         if line.startswith("onnxruntime")
     ]
-    # In what runs, in the developers' set and in the training's; the images carry
-    # no such library.
+    # In what runs, in the developers' set, in the training's and in the client's image.
     assert set(pinned) == {"onnxruntime==1.28.0"}
-    assert len(pinned) == 3
+    assert len(pinned) == 4
 
 
 IMPORTED = re.compile(r"""import onnxruntime|from onnxruntime|module\("onnxruntime""")

@@ -20,6 +20,9 @@ compile() {
 demo=(pii llm relay tdx nitro)
 compile runtime.txt pyproject.toml "${demo[@]/#/--extra=}" --extra={gpu,models,telemetry,sigstore} "${unused[@]}"
 compile demo.txt pyproject.toml "${demo[@]/#/--extra=}" "${unused[@]}"
+# What the client image holds: not what only a terminal or the download of models needs, nor what is not for Linux.
+elsewhere=(rich pygments markdown-it-py mdurl huggingface-hub httpx2 httpx2-jsfetch httpcore2 truststore fsspec colorama)
+compile client.txt pyproject.toml "${demo[@]/#/--extra=}" "${unused[@]}" "${elsewhere[@]/#/--no-emit-package=}"
 # What each target adds to it.
 compile test.txt --group test
 for group in format image lab fuzz balancers lint; do

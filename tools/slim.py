@@ -27,6 +27,9 @@ UNUSED: Final = (
     "cryptography_vectors/HMAC",
     "distutils-precedence.pth",
     "include",  # the engine's second copy, for programs in C
+    "kubernetes_validate/kubernetes-json-schema/*-local",  # not the strict ones
+    "kubernetes_validate/kubernetes-json-schema/v1.[12]*",
+    "kubernetes_validate/kubernetes-json-schema/v1.3[0-6]*",
     "lib",
     "numpy/**/tests",
     "numpy/distutils",

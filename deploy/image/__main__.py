@@ -29,7 +29,7 @@ from deploy.image.build import (
     Builder,
     source_of_tree,
 )
-from deploy.image.compare import compare, differing_inputs
+from deploy.image.compare import OTHER_MACHINE, compare, differing_inputs
 from deploy.image.development import make_deployment
 from deploy.image.engine import find_engine
 from deploy.image.errors import ImageError
@@ -46,14 +46,6 @@ HEADER: Final = (
     "# Debian packages of the measured image: USE NAME VERSION SHA256, sorted.\n"
     "# Written by: python -m deploy.image lock\n"
 )
-# Differences between two builds' environments that must not matter.
-OTHER_MACHINE: Final = {
-    "PYTHONHASHSEED": "7",
-    "TZ": "Asia/Kathmandu",
-    "LC_ALL": "C.UTF-8",
-    "LANGUAGE": "de",
-    "USER": "somebody",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

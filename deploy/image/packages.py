@@ -26,9 +26,14 @@ ARCHITECTURE: Final = "amd64"
 
 
 class Use(StrEnum):
-    """The purpose of a package; only those for the root are part of the image."""
+    """The purpose of a package.
+
+    Those for the root are part of the measured image and of every container; the
+    authorities' certificates are part of the containers only.
+    """
 
     ROOT = "root"
+    AUTHORITIES = "authorities"
     KERNEL = "kernel"
     FIRMWARE = "firmware"
     TOOL = "tool"
@@ -59,6 +64,7 @@ WANTED: Final[Mapping[Use, Mapping[str, tuple[str, ...]]]] = {
             "zlib1g",
         )
     },
+    Use.AUTHORITIES: {"bookworm": ("ca-certificates",)},
     Use.KERNEL: {"trixie": ("linux-image-cloud-amd64",)},
     Use.FIRMWARE: {"forky": ("ovmf-amdsev",)},
     Use.TOOL: {

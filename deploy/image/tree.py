@@ -56,16 +56,16 @@ class Tree:
 
     def add_directory(self, path: str) -> None:
         """Add a directory and those above it."""
-        self._add(clean(path), Entry(kind=Kind.DIRECTORY))
+        self.add(clean(path), Entry(kind=Kind.DIRECTORY))
 
     def add_file(self, path: str, content: bytes, *, program: bool = False) -> None:
         """Add a file; the same path twice needs the same content."""
         kind = Kind.PROGRAM if program else Kind.FILE
-        self._add(clean(path), Entry(kind=kind, content=content))
+        self.add(clean(path), Entry(kind=kind, content=content))
 
     def add_link(self, path: str, target: str) -> None:
         """Add a symbolic link."""
-        self._add(clean(path), Entry(kind=Kind.LINK, content=target.encode()))
+        self.add(clean(path), Entry(kind=Kind.LINK, content=target.encode()))
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """Yield every entry, each directory before its contents."""
@@ -86,10 +86,15 @@ class Tree:
             raise FormatError(f"the image has no file {path}")
         return entry.content
 
-    def _add(self, path: str, entry: Entry) -> None:
+    def add(self, path: str, entry: Entry) -> None:
+        """Add an entry by its path in the tree's form, and the directories above it.
+
+        Raises:
+            FormatError: there is another entry with this path, or a file above it.
+        """
         parent = posixpath.dirname(path)
         if parent and parent not in self._entries:
-            self._add(parent, Entry(kind=Kind.DIRECTORY))
+            self.add(parent, Entry(kind=Kind.DIRECTORY))
         if parent and self._entries[parent].kind is not Kind.DIRECTORY:
             raise FormatError(f"{parent} is not a directory, but contains {path}")
         if self._entries.setdefault(path, entry) != entry:

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -95,13 +95,23 @@ def add_wheel(tree: Tree, wheel: Path, *, skip: Iterable[str] = ()) -> None:
         FormatError: not a wheel, or one that would leave its folder.
     """
     left_out = tuple(skip)
+    for path, content in read_wheel(wheel):
+        if not path.startswith(left_out):
+            tree.add_file(f"{SITE}/{path}", content)
+
+
+def read_wheel(wheel: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files that a wheel would install, by their paths below the site.
+
+    Raises:
+        FormatError: not a wheel, or one that would leave its folder.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
             for info in archive.infolist():
                 path = _place(info.filename)
-                if info.is_dir() or path is None or path.startswith(left_out):
-                    continue
-                tree.add_file(f"{SITE}/{path}", archive.read(info))
+                if not info.is_dir() and path is not None:
+                    yield path, archive.read(info)
     except zipfile.BadZipFile:
         raise FormatError(f"{wheel.name}: not a wheel") from None
 

@@ -5,6 +5,7 @@ valid for days, written into one folder that its owner deletes.
 """
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -74,8 +75,14 @@ class Authority:
         path.write_bytes(root.public_bytes(Encoding.PEM))
         return cls(folder=folder, certificate=path, _root=root, _key=key)
 
-    def issue(self, name: str, *, now: datetime) -> Server:
-        """Issue a certificate for loopback to the server called ``name``."""
+    def issue(self, name: str, *, now: datetime, hosts: Sequence[str] = ()) -> Server:
+        """Issue a certificate to the server called ``name``.
+
+        Args:
+            name: of its files.
+            now: the present time.
+            hosts: names that it is for, besides loopback.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         made = (
             _builder(_name(name), self._root.subject, key, now)
@@ -88,7 +95,10 @@ class Authority:
             .add_extension(
                 x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
             )
-            .add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([*NAMES, *map(x509.DNSName, hosts)]),
+                critical=False,
+            )
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(
                     self._key.public_key()

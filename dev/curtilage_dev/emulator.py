@@ -1,8 +1,9 @@
 """An emulated TEE, with GPUs, as a separate process behind a unix socket.
 
 It replaces real firmware: it signs any 64 bytes, over a chain whose root it writes to
-``root.pem``, and to ``gpu-root.pem`` if it has GPUs. It measures nothing; the
-measurement is an argument. It does not start where a real TEE device exists.
+``root.pem``, and to ``gpu-root.pem`` if it has GPUs. It measures nothing: it reports
+what a release's manifest names, or its argument. It does not start where a real TEE
+device exists.
 
 One exchange per connection: a byte that selects the evidence and 64 bytes in;
 a 4-byte big-endian length and a JSON object out. 1 asks for CPU evidence over
@@ -27,9 +28,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.amd_tcb import Product
+from curtilage.attest.errors import AttestError
 from curtilage.attest.evidence import MAX_BUNDLE_BYTES, MAX_CPU_EVIDENCE_BYTES, Tee
 from curtilage.attest.evidence_json import device_object, encode_cpu_evidence
 from curtilage.attest.expectations import TrustAnchor
+from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.sev_snp.report import MEASUREMENT_BYTES, REPORT_DATA_BYTES
 from curtilage_dev.emulated.machines import (
     KINDS,
@@ -37,6 +40,7 @@ from curtilage_dev.emulated.machines import (
     RSA_KINDS,
     Gpus,
     Machine,
+    image_of,
     make_gpus,
     make_machine,
     stapled,
@@ -62,6 +66,7 @@ MAX_ANSWER_BYTES: Final = {
 }
 ROOT_FILE: Final = "root.pem"
 GPU_ROOT_FILE: Final = "gpu-root.pem"
+MANIFEST_FILE: Final = "manifest.json"
 _REFUSED: Final = 2
 _UNIX: Final = "unix:"
 
@@ -169,8 +174,13 @@ def parse_arguments(arguments: Sequence[str]) -> EmulatorConfig:
     )
     parser.add_argument("--state", required=True, type=Path, metavar="DIR")
     parser.add_argument("--listen", required=True, type=_unix_path, metavar="unix:PATH")
-    parser.add_argument(
-        "--measurement", required=True, type=_measurement, metavar="HEX"
+    reported = parser.add_mutually_exclusive_group(required=True)
+    reported.add_argument("--measurement", type=_measurement, metavar="HEX")
+    reported.add_argument(
+        "--release",
+        type=Path,
+        metavar="DIR",
+        help="report the first measurement that the manifest.json there names",
     )
     parser.add_argument(
         "--tee", default=Tee.EMULATED_SEV_SNP, type=Tee, choices=list(KINDS)
@@ -182,20 +192,44 @@ def parse_arguments(arguments: Sequence[str]) -> EmulatorConfig:
         "--gpus", default=0, type=int, choices=range(MAX_GPUS + 1), metavar="N"
     )
     read = parser.parse_args(arguments, namespace=_Arguments())
+    try:
+        measurement = read.measurement or released_image(read.release, read.tee)
+    except (AttestError, OSError, ValueError) as error:
+        parser.error(f"--release: {error}")
     return EmulatorConfig(
         state=read.state,
         listen=read.listen,
-        measurement=read.measurement,
+        measurement=measurement,
         tee=read.tee,
         product=read.product,
         gpus=read.gpus,
     )
 
 
+def released_image(release: Path, tee: Tee) -> bytes:
+    """Return the image whose measurement a release names first for this kind.
+
+    Args:
+        release: the folder with its ``manifest.json``.
+        tee: the kind of machine.
+
+    Raises:
+        OSError: the file cannot be read.
+        AttestError: it is not a manifest.
+        ValueError: it names none for this kind, or not an emulated machine's.
+    """
+    manifest = parse_manifest((release / MANIFEST_FILE).read_bytes())
+    named = manifest.measurements.get(tee.value)
+    if not named:
+        raise ValueError(f"the release names no measurement for {tee}")
+    return image_of(tee, named[0])
+
+
 class _Arguments(argparse.Namespace):
     state: Path
     listen: Path
-    measurement: bytes
+    measurement: bytes | None
+    release: Path
     tee: Tee
     product: Product
     gpus: int

@@ -13,26 +13,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from curtilage.attest.encoding.strict_json import Fields, parse_object
+from curtilage.attest.amd_tcb import Product
+from curtilage.attest.encoding.strict_json import parse_object
 from curtilage.attest.evidence import DeviceKind, Tee
-from curtilage.attest.expectations import SNP_TEES, TDX_TEES
-from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.expectations import SNP_TEES
+from curtilage.attest.log.manifest import GpuRelease, parse_manifest
+from curtilage.cli.deploy import sections
 from curtilage.policy.document.load import profile_text
-from curtilage.wire.shaping import PADDED, Shape, TransportParameters
+from curtilage.transparency.own_log import LOG_FILE, MANIFEST_FILE, MAX_LOG_FILE_BYTES
+from curtilage.wire.shaping import PADDED, TransportParameters
 from curtilage_dev.deployment import RELEASE_NAME
-from curtilage_dev.devlog import LOG_FILE, MANIFEST_FILE
 from curtilage_dev.emulated.gpu import PRODUCT as GPU_PRODUCT
 from curtilage_dev.emulated.gpu import ordinary_expectations
 from curtilage_dev.emulated.machines import KINDS, MAX_GPUS
 from curtilage_dev.emulated.snp_pki import DEFAULT_TCB
 from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE
-
-_FILE_LIMIT: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +69,9 @@ def development_policy(
             may be sent is sent, as most tests need.
     """
     text = profile or profile_text("default")
-    text = (text if routed else unrouted(text)).rstrip()
+    text = (text if routed else sections.unrouted(text)).rstrip()
     section = attestation_section(machine=machine, log=log)
-    return f"{text}\n\n{section}{transport_section(transport)}"
-
-
-def unrouted(profile: str) -> str:
-    """Return a policy's text without its section ``routing``."""
-    # To its last indented line; comments may be in between.
-    return re.sub(r"(?m)^routing:\n(?:(?:[ #].*)?\n)*[ ].*\n", "", profile)
+    return f"{text}\n\n{section}{sections.transport_section(transport)}"
 
 
 def aimed(policy: str, aim: str) -> str:
@@ -124,49 +116,35 @@ def with_server(policy: str, *, address: str, model: str, ca: str = "") -> str:
     return text
 
 
-def transport_section(transport: TransportParameters) -> str:
-    """Return the ``transport:`` section that accepts only these parameters."""
-    if transport.shape is Shape.UNSAFE_UNPADDED:
-        return "transport:\n  accept: []\n  unsafe_unpadded: true\n"
-    return f"""\
-transport:
-  accept:
-    - frame_bytes: {transport.frame_bytes}
-      period_ms: {transport.period_ms}
-      first_bucket: {transport.first_bucket}
-      buckets: {transport.buckets}
-"""
-
-
 def attestation_section(*, machine: Emulated, log: bytes) -> str:
     """Return the ``attestation:`` section alone."""
     product = product_of(machine)
-    names = parse_object(log, where="log", limit_bytes=_FILE_LIMIT)
-    return f"""\
-# Written by the development tools: emulated evidence, which proves no isolation.
-attestation:
-  environment: development
-  trust_anchors:
-{_anchor(product, machine.root_pem)}
-{_gpu_anchor(machine)}\
-  required_cpu_tees: [{machine.tee.value}]
-{_required_devices(machine)}\
-  releases:
-    names: [{RELEASE_NAME}]
-    log:
-      origin: {_quoted(names, "origin")}
-      key: {_quoted(names, "key")}
-      witnesses:
-{_witnesses(names)}
-      quorum: {names.integer("quorum")}
-    max_checkpoint_age_s: 86400
-{_rules(machine.tee, product)}\
-{_gpu_rules(machine)}\
-  freshness:
-    max_key_lifetime_s: 43200
-    max_evidence_age_s: 43200
-    clock_skew_s: 60
-"""
+    roots = [sections.Root(kind="emulated", product=product, pem=machine.root_pem)]
+    devices: dict[str, int] = {}
+    ordinary = ordinary_expectations()
+    if machine.gpus:
+        pem = machine.gpu_root_pem
+        roots.append(sections.Root(kind="emulated", product=GPU_PRODUCT, pem=pem))
+        devices[DeviceKind.EMULATED_NVIDIA_GPU.value] = machine.gpus
+    trust = sections.Trust(
+        environment="development",
+        roots=roots,
+        kinds=[machine.tee],
+        name=RELEASE_NAME,
+        log=parse_object(log, where="log", limit_bytes=MAX_LOG_FILE_BYTES),
+        min_tcb={Product(product): DEFAULT_TCB} if machine.tee in SNP_TEES else {},
+        devices=devices,
+        gpu=GpuRelease(
+            drivers=tuple(ordinary.drivers),
+            vbioses=tuple(ordinary.vbioses),
+            golden=tuple(ordinary.golden),
+        ),
+    )
+    return sections.attestation_section(
+        trust,
+        comment="Written by the development tools: emulated evidence, which proves no "
+        "isolation.",
+    )
 
 
 def product_of(machine: Emulated) -> str:
@@ -175,77 +153,6 @@ def product_of(machine: Emulated) -> str:
         root = x509.load_pem_x509_certificate(machine.root_pem)
         return _common_name(root).removeprefix("ARK-")
     return machine.tee.value.removeprefix("emulated-")
-
-
-def _anchor(product: str, root_pem: bytes) -> str:
-    root = x509.load_pem_x509_certificate(root_pem)
-    pem = root.public_bytes(Encoding.PEM).decode("ascii")
-    return f"""\
-    - kind: emulated
-      product: {product}
-      certificate: |
-{_indent(pem, 8)}"""
-
-
-def _gpu_anchor(machine: Emulated) -> str:
-    return f"{_anchor(GPU_PRODUCT, machine.gpu_root_pem)}\n" if machine.gpus else ""
-
-
-def _required_devices(machine: Emulated) -> str:
-    if not machine.gpus:
-        return ""
-    kind = DeviceKind.EMULATED_NVIDIA_GPU.value
-    return f"  required_devices: {{{kind}: {machine.gpus}}}\n"
-
-
-def _rules(tee: Tee, product: str) -> str:
-    if tee in TDX_TEES:
-        return "  tdx:\n    statuses: [UpToDate]\n"
-    if tee not in SNP_TEES:
-        return ""
-    tcb = DEFAULT_TCB
-    return f"""\
-  snp:
-    min_version: 3
-    vmpl: [0]
-    allow_vlek: false
-    allow_masked_chip: false
-    min_tcb:
-      - product: {product}
-        bl: {tcb.bl}
-        tee: {tcb.tee}
-        snp: {tcb.snp}
-        ucode: {tcb.ucode}
-"""
-
-
-def _gpu_rules(machine: Emulated) -> str:
-    if not machine.gpus:
-        return ""
-    ordinary = ordinary_expectations()
-    return f"""\
-  gpu:
-    drivers: {json.dumps(sorted(ordinary.drivers))}
-    vbioses: {json.dumps(sorted(ordinary.vbioses))}
-    golden: {json.dumps(sorted(ordinary.golden))}
-"""
-
-
-def _witnesses(log: Fields) -> str:
-    return "\n".join(
-        f"        - name: {_quoted(witness, 'name')}\n"
-        f"          key: {_quoted(witness, 'key')}"
-        for witness in log.children("witnesses", limit=16)
-    )
-
-
-def _quoted(fields: Fields, name: str) -> str:
-    # A JSON string of ASCII is a YAML double-quoted scalar.
-    return json.dumps(fields.text(name, limit=256))
-
-
-def _indent(text: str, spaces: int) -> str:
-    return "\n".join(" " * spaces + line for line in text.splitlines())
 
 
 def _common_name(certificate: x509.Certificate) -> str:

@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from openai.types.chat.chat_completion import Choice as ChatChoice
 from typing_extensions import override
 
 from curtilage.cli.ask_lines import (
@@ -16,7 +18,7 @@ from curtilage.cli.ask_lines import (
     read_questions,
     results,
 )
-from curtilage.client.chat.answer import Answer, Finished
+from curtilage.client.chat.answer import Answer, Called, Choice, Finished
 from curtilage.client.chat.openai_chat import MAX_REQUEST_BYTES
 from curtilage.client.chat.query import Query
 from curtilage.client.errors import (
@@ -170,6 +172,44 @@ async def test_each_question_has_its_answer(tmp_path: Path) -> None:
         assert answer["text"] == f"Answer: q{number}"
         assert answer["route"] == "local"
     assert tally.summary() == "3 answered (3 by device)"
+
+
+TOP = (("yes", -0.5), ("no", -1.0))
+FULL = replace(
+    answer_to(read(THREE[0])[0].query),
+    id="ans-1",
+    logprobs=(("yes", -0.5),),
+    tops=(TOP,),
+    calls=(Called(index=0, name="find", arguments='{"a": 1}'),),
+    others=(Choice(text="no", finish_reason="length"),),
+)
+
+
+async def test_a_line_has_all_that_was_requested(tmp_path: Path) -> None:
+    async def full(query: Query) -> Answer:
+        return FULL if query.messages[-1].content == "q1" else answer_to(query)
+
+    with results(tmp_path / "out") as out:
+        await ask_lines(read(*THREE), full, out, parallel=1, progress=lambda _: None)
+    lines = written(tmp_path / "out")
+    answer: Any = lines[1]["answer"]
+    (call,) = answer["tool_calls"]
+    assert (call["type"], call["function"]) == (
+        "function",
+        {"name": "find", "arguments": '{"a": 1}'},
+    )
+    (token,) = answer["logprobs"]["content"]
+    assert (token["token"], token["logprob"]) == ("yes", -0.5)
+    assert [each["token"] for each in token["top_logprobs"]] == ["yes", "no"]
+    # As OpenAI's own library reads them.
+    first, second = map(ChatChoice.model_validate, answer["choices"])
+    assert first.message.tool_calls is not None
+    assert first.message.tool_calls[0].id == call["id"]
+    assert (first.message.content, first.index) == ("Answer: q1", 0)
+    assert (second.message.content, second.finish_reason) == ("no", "length")
+    # Nothing of it where nothing of it was requested.
+    plain: Any = lines[2]["answer"]
+    assert not plain.keys() & {"tool_calls", "logprobs", "choices"}
 
 
 async def test_a_refusal_has_a_line_and_is_not_asked_again(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_names_written_out_are_those_of_the_parts(
     for name in ("max_tokens", "temperature"):
         option = option_of("ask", name)
         assert isinstance(option, click.Option)
-        least, most = USED[name].split(" to ")
+        least, most = re.findall("[0-9]+", USED[name])[:2]
         assert re.search(rf"\b{least}\b.* to {most}\b", option.help or "")
     text = CALLED["evaluate"].help or ""
     listed = text.partition("groups of figures: ")[2].split("\n\n")[0]

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.cli import main as cli
 from curtilage.cli.attest.words import CLOCK
+from curtilage.cli.deploy.sections import transport_section
 from curtilage.cli.policy import command as policy_command
 from curtilage.cli.terminal import EXIT_CODES
 from curtilage.client.chat.query import Settings, single_query
@@ -25,7 +26,7 @@ from curtilage.policy.decision.tiers import RoutingClass
 from curtilage.policy.document.load import load_policy, load_profile, profile_text
 from curtilage.policy.document.model import Policy
 from curtilage.policy.document.routing_settings import Queue
-from curtilage_dev.policy import Emulated, attestation_section, transport_section
+from curtilage_dev.policy import Emulated, attestation_section
 from support.memory_enclave import NOW, QUICK, MemoryEnclave, deployment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +71,7 @@ COMMANDS = (
 WORDS = {  # at least one command of each group
     "audit": ["verify"],
     "decide": ["--jsonl"],
+    "deploy": ["refresh", "folder"],
     "evaluate": ["--data", "folder"],
     "explain": ["text"],
     "gateway": ["make-key", "letters"],

@@ -3,6 +3,7 @@ import hashlib
 import socket
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from curtilage.client import Answerer, Client, SyncClient, TelemetrySettings, api
 from curtilage.client.config import ClientConfig, Flags, read_config
 from curtilage.client.errors import ConfigError, LocalUnavailableError, UsageError
+from curtilage.client.local.computing import Computing
 from curtilage.policy.decision.routes import Route
 from support.byte_model import make_byte_model
 
@@ -48,6 +50,39 @@ def test_sync_client_does_the_same(model: dict[str, Any]) -> None:
         assert stream.answer.text == answer.text
         assert client.decide(HARMLESS).route is Route.ENCLAVE
     client.close()  # a second time does nothing
+
+
+def test_a_program_may_set_what_the_command_line_may() -> None:
+    flags = {each.name for each in fields(Flags)}
+    assert set(api.ClientOptions.__annotations__) == flags | {"consent", "telemetry"}
+
+
+async def test_settings_of_the_local_model_reach_its_configuration(
+    monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
+) -> None:
+    seen: list[ClientConfig] = []
+
+    async def assemble(config: ClientConfig) -> None:
+        seen.append(config)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(api, "assemble", assemble)
+    client = Client(
+        **model,
+        sequences=3,
+        threads=2,
+        kv_type="q8_0",
+        flash_attention="on",
+        gpu_layers=0,
+        answer_seconds=60,
+    )
+    with pytest.raises(ConfigError, match="enough"):
+        await client.start()
+    (config,) = seen
+    assert config.sequences == 3
+    assert config.computing == Computing(
+        threads=2, kv_type="q8_0", flash_attention="on", gpu_layers=0, answer_s=60
+    )
 
 
 def test_a_stream_may_be_left_early(model: dict[str, Any]) -> None:

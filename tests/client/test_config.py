@@ -1,6 +1,9 @@
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from curtilage.client.config import Flags, read_config
 from curtilage.client.errors import ConfigError
@@ -64,9 +67,39 @@ def test_models_by_name_come_from_a_file(tmp_path: Path) -> None:
         read_config(Flags(models=str(tmp_path / "none.toml")), {})
 
 
+class Recording(Mapping[str, str]):
+    """An empty environment that notes what is looked up."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    @override
+    def __getitem__(self, name: str) -> str:
+        self.seen.add(name)
+        raise KeyError(name)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    @override
+    def __len__(self) -> int:
+        return 0
+
+
+def test_each_variable_that_is_read_is_documented() -> None:
+    environ = Recording()
+    read_config(Flags(), environ)
+    said = set(re.findall("CURTILAGE_[A-Z0-9_]+", read_config.__doc__ or ""))
+    # The name of version 0.1 is read and not recommended.
+    assert environ.seen - {"CURTILAGE_HOUSE_KEY_FILE"} == said
+
+
 def test_sequences_are_a_small_number() -> None:
     assert read_config(Flags(), {}).sequences is None
-    assert read_config(Flags(), {"CURTILAGE_SEQUENCES": "8"}).sequences == 8
+    environ = {"CURTILAGE_SEQUENCES": "8"}
+    assert read_config(Flags(), environ).sequences == 8
+    assert read_config(Flags(sequences=3), environ).sequences == 3
 
 
 @pytest.mark.parametrize("said", ["0", "65", "-1", "two", "\u0664"])
@@ -135,6 +168,7 @@ def test_how_the_local_model_computes_is_read_and_a_flag_wins() -> None:
     ("flags", "environ", "message"),
     [
         (Flags(gpu_layers=-1), {}, "^--gpu-layers is not 0 to 1000$"),
+        (Flags(sequences=65), {}, "^--sequences is not 1 to 64$"),
         (Flags(answer_seconds=0), {}, "^--answer-seconds is not 1 to 86400$"),
         (Flags(), {"CURTILAGE_THREADS": "0"}, "^CURTILAGE_THREADS is not 1 to 64$"),
         (Flags(kv_type="q5"), {}, "^--kv-type is not one of f16, q8_0, q4_0$"),

@@ -63,6 +63,7 @@ OF_THE_QUERY = {
     LocalFailure.TOO_LONG,
     AttemptFailure.NOT_PERMITTED,
     EnclaveFailure.REFUSED,
+    EnclaveFailure.REFUSED_QUERY,
     EnclaveFailure.TOO_LARGE,
     EnclaveFailure.TOO_LONG,
 }

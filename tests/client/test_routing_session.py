@@ -26,6 +26,7 @@ from curtilage.client.errors import (
     UsageError,
 )
 from curtilage.client.failure_texts import FAILURE_TEXTS
+from curtilage.client.local.model import LocalContextTooLongError
 from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.parts import ClientParts
 from curtilage.client.pseudonyms.vault import ConversationKeys
@@ -724,12 +725,27 @@ async def test_where_the_policy_refuses_long_texts_no_part_is_read(
 async def test_a_text_too_long_for_every_tier_is_a_usage_error() -> None:
     """With 503, OpenAI's clients and a balancer would take the service for ill."""
     section = SECTION + "  local: {long_text: refuse}\n"
-    bench = Bench("financial.pan", section=section, home_tokens=40)
-    with pytest.raises(TooLongError) as refused:
+    bench = Bench("financial.pan", section=section, home_tokens=40, local=SmallLocal())
+    with pytest.raises(LocalContextTooLongError) as refused:
         await bench.session.ask(query(ALL_OF_IT))
     status, body = error_object(refused.value)
     assert status == 400
     assert "'code': 'context_length_exceeded'" in str(body)
+
+
+async def test_what_an_estimate_takes_for_too_long_is_counted_by_the_model() -> None:
+    section = SECTION + "  local: {long_text: refuse}\n"
+    bench = Bench("financial.pan", section=section, home_tokens=40)
+    answer = await bench.session.ask(query(ALL_OF_IT))
+    assert answer.route is Answerer.LOCAL
+
+
+async def test_a_text_too_long_for_the_tier_that_is_required_is_a_usage_error() -> None:
+    section = SECTION.replace("kind: attested}", "kind: attested, context_tokens: 256}")
+    bench = Bench(section=section)
+    with pytest.raises(TooLongError, match="context is 256") as refused:
+        await bench.session.ask(query(ALL_OF_IT, require=Require.ENCLAVE))
+    assert error_object(refused.value)[0] == 400
 
 
 async def test_no_part_is_read_where_another_may_be_asked() -> None:

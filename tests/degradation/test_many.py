@@ -8,6 +8,7 @@ from random import Random
 
 from end_to_end.conftest import patient_profile
 
+from curtilage.cli.deploy.sections import unrouted
 from curtilage.client.chat.answer import (
     Answerer,
     AnswerEvent,
@@ -31,7 +32,6 @@ from curtilage.client.session import Session
 from curtilage.policy.decision.permit import OnPremisesPermit
 from curtilage.policy.document.load import load_policy
 from curtilage.policy.document.model import Policy
-from curtilage_dev.policy import unrouted
 from support.client_parts import MemoryTrail, ScriptedInspector, ScriptedLocal
 from support.memory_enclave import Clock, MemoryEnclave, key_store
 

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,13 +21,17 @@ from curtilage.attest.binding import device_nonce_v2
 from curtilage.attest.evidence import DeviceKind, SnpEvidence, Tee
 from curtilage.attest.evidence_json import parse_cpu_evidence
 from curtilage.attest.expectations import AnchorKind, SnpExpectations, TrustAnchor
+from curtilage.attest.log.manifest import encode_manifest
 from curtilage.attest.sev_snp.verify import SnpRules, verify_snp
 from curtilage.attest.steps import StepLog
 from curtilage.enclave_server import evidence_protocol
 from curtilage.enclave_server.evidence_protocol import parse_devices
 from curtilage_dev import emulator
+from curtilage_dev.deployment import make_manifest
 from curtilage_dev.emulated.machines import (
+    KINDS,
     SnpMachine,
+    image_of,
     make_gpus,
     make_machine,
     registers_of,
@@ -246,6 +251,54 @@ def test_other_machines_are_asked_for() -> None:
     arguments = ["--state", "s", "--listen", "unix:p", "--measurement", "ab" * 48]
     read = parse_arguments([*arguments, "--tee", "emulated-nitro", "--gpus", "2"])
     assert (read.tee, read.gpus) == (Tee.EMULATED_NITRO, 2)
+
+
+@pytest.mark.parametrize("tee", KINDS, ids=str)
+def test_measurement_is_the_one_that_the_release_names(
+    tmp_path: Path, tee: Tee
+) -> None:
+    manifest = make_manifest(datetime.now(UTC), tee=tee)
+    named = {tee.value: (registers_of(tee, MEASUREMENT),)}
+    data = encode_manifest(replace(manifest, measurements=named))
+    (tmp_path / "manifest.json").write_bytes(data)
+    arguments = ["--state", "s", "--listen", "unix:p", "--release", str(tmp_path)]
+    read = parse_arguments([*arguments, "--tee", tee.value])
+    assert read.measurement == MEASUREMENT
+
+
+@pytest.mark.parametrize("content", [None, "{}", "of another kind"])
+def test_a_release_without_a_measurement_is_refused(
+    tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "manifest.json"
+    if content is not None:
+        path.write_text(content)
+    if content == "of another kind":
+        manifest = make_manifest(datetime.now(UTC), tee=Tee.EMULATED_TDX)
+        path.write_bytes(encode_manifest(manifest))
+    arguments = ["--state", "s", "--listen", "unix:p", "--release", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        parse_arguments(arguments)
+    assert "--release" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tee", KINDS, ids=str)
+def test_registers_of_no_image_are_refused(tee: Tee) -> None:
+    registers = dict(registers_of(tee, MEASUREMENT))
+    image = next(name for name, value in registers.items() if len(value) == 96)
+    with pytest.raises(ValueError, match="no image"):
+        image_of(tee, {**registers, image: "ab" * 47})
+    with pytest.raises(ValueError, match="no image"):
+        image_of(tee, {**registers, "pcr30": "ab" * 32})
+
+
+def test_release_and_measurement_exclude_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--state", "s", "--listen", "unix:p", "--release", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        parse_arguments([*arguments, "--measurement", "ab" * 48])
+    assert "not allowed with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

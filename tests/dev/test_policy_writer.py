@@ -11,6 +11,7 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import Tee
 from curtilage.attest.evidence_json import encode_bundle
 from curtilage.attest.verify import verify
+from curtilage.cli.deploy.sections import unrouted
 from curtilage.policy.document.load import load_policy, profile_text
 from curtilage.policy.document.routing_settings import Aim
 from curtilage.policy.expectations import expectations_from, transport_expectations
@@ -31,7 +32,7 @@ from curtilage_dev.emulated.machines import (
 )
 from curtilage_dev.emulated.snp_pki import EmulatedPlatform
 from curtilage_dev.emulator import GPU_ROOT_FILE, ROOT_FILE, write_root
-from curtilage_dev.policy import aimed, main, unrouted, with_server
+from curtilage_dev.policy import aimed, main, with_server
 from support.release_logs import load_log
 
 

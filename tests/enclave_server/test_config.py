@@ -99,6 +99,8 @@ def test_an_engine_of_others_is_named(address: str, place: Listen) -> None:
     model = parse_config(text).model
     assert model.peer == Peer(address=place, name="ward", parallel=8)
     assert (model.path, model.sha256, model.context_tokens) == (None, "", 32768)
+    text = text_of(engine(address, "stall_s = 7\n"))
+    assert parse_config(text).model.peer == Peer(address=place, name="ward", stall_s=7)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,8 @@ def test_an_engine_of_others_is_named(address: str, place: Listen) -> None:
         ("127.0.0.1:8000", 'sha256 = "00"\n', "model.'sha256'"),
         ("127.0.0.1:8000", 'path = "/m.gguf"\n', "model.'path'"),
         ("127.0.0.1:8000", "parallel = 0\n", "model.parallel"),
+        ("127.0.0.1:8000", "stall_s = 0\n", "model.stall_s"),
+        ("127.0.0.1:8000", "stall_s = 3601\n", "model.stall_s"),
     ],
 )
 def test_an_engine_outside_of_this_machine_is_refused(

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import math
 import os
 import signal
@@ -6,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typing_extensions import override
@@ -19,6 +21,7 @@ from curtilage.enclave_server.errors import (
     ModelError,
     ModelUnavailableError,
     PromptTooLongError,
+    SchemaPlace,
     TooLong,
 )
 from curtilage.enclave_server.errors import EngineCrashedError as EnclaveCrashedError
@@ -37,10 +40,13 @@ from curtilage.enclave_server.ohttp.chat import (
 from curtilage.enclave_server.ohttp.openai_answers import (
     LOWEST_LOGPROB,
     Answer,
+    AnswerHead,
     Begun,
     Call,
     Ending,
     Piece,
+    completion_bytes,
+    encode_error,
 )
 from curtilage.enclave_server.ohttp.tools import ChatCall, ChatFormat, ChatTool
 from curtilage.enclave_server.telemetry import Reason
@@ -59,7 +65,6 @@ from curtilage.inference.errors import (
     ModelDigestError,
     ModelFileError,
     RequestError,
-    SchemaError,
     TemplateError,
 )
 from curtilage.inference.process.codec import Plan
@@ -84,6 +89,7 @@ from support.byte_model import make_byte_model, sha256_of
 from support.enclave_deployment import make_world
 from support.engine_processes import engines
 
+HEAD = AnswerHead(answer_id="chatcmpl-0", created=0, model="curtilage")
 CHAT = ChatCompletionRequest(
     messages=(ChatMessage(role="user", content="canary-9", name="ann"),),
     logprobs=True,
@@ -143,7 +149,7 @@ class Impossible(ScriptedEngine):
     async def generate(
         self, request: GenerateRequest, *, cancel: CancelToken | None = None
     ) -> AsyncGenerator[Event]:
-        yield Token(text="a", logprob=-math.inf)
+        yield Token(text="a", data=b"a", logprob=-math.inf)
 
 
 async def test_probability_of_zero_has_a_number() -> None:
@@ -674,10 +680,60 @@ async def test_the_likeliest_tokens_are_reported() -> None:
     assert piece.top == (("a", math.log(0.75)), ("b", math.log(0.25)))
 
 
-async def test_a_schema_that_cannot_be_enforced_is_the_senders_fault() -> None:
-    refused = SchemaError("has an unknown keyword")
-    engine = ScriptedEngine(Script(fault=refused))
+LISTS = {"enum": list(range(1001))}
+DEEP = '{"properties": {"a": ' * 12 + '{"type": "canary"}' + "}}" * 12
+UNENFORCED = '{"type": "object", "properties": {"canary": {"minProperties": 1}}}'
+FORMAT = "response_format.json_schema.schema"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param", "place"),
+    [
+        (
+            {"tools": (FIND, ChatTool(name="b", parameters=UNENFORCED, strict=True))},
+            "schema_not_enforced",
+            "tools[1].function.parameters",
+            SchemaPlace(keyword="minProperties", where="properties[0]"),
+        ),
+        (
+            {"response_format": ChatFormat(name="a", schema='{"items": 1}')},
+            "schema_invalid",
+            FORMAT,
+            SchemaPlace(where="items"),
+        ),
+        (
+            {"response_format": ChatFormat(name="a", schema=json.dumps(LISTS))},
+            "schema_too_large",
+            FORMAT,
+            SchemaPlace(),
+        ),
+        (
+            {"response_format": ChatFormat(name="a", schema=DEEP)},
+            "schema_invalid",
+            FORMAT,
+            # A longer path has no room.
+            SchemaPlace(keyword="type"),
+        ),
+    ],
+    ids=["not enforced", "invalid", "large", "deep"],
+)
+async def test_a_schema_that_is_refused_is_the_senders_fault(
+    fields: dict[str, Any], code: str, param: str, place: SchemaPlace
+) -> None:
     with pytest.raises(ChatError) as caught:
-        await asked_of(engine, CHAT)
+        await asked_of(ScriptedEngine(), replace(CHAT, **fields))
     error = caught.value
-    assert (error.status, error.code, error.param) == (400, "invalid_value", None)
+    assert (error.status, error.code, error.param) == (400, code, param)
+    assert error.place == place
+    assert error.alone().place == place
+    assert len(encode_error(error)) < completion_bytes(HEAD)
+    reported = json.loads(encode_error(error))["error"]
+    assert (reported["keyword"], reported["where"]) == (place.keyword, place.where)
+    assert "canary" not in f"{error!r}{reported}"
+
+
+async def test_a_text_that_the_engine_refuses_is_named_by_its_place() -> None:
+    turns = (*CHAT.messages, ChatMessage(role="user", content="canary \ud800"))
+    with pytest.raises(ChatError) as caught:
+        await asked_of(ScriptedEngine(), replace(CHAT, messages=turns))
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "messages[1]")

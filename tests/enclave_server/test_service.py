@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from typing_extensions import override
 
 import curtilage.enclave_server.service as service_module
 from curtilage.enclave_server.config import EnclaveConfig
@@ -97,6 +98,30 @@ async def test_enclave_serves_what_it_verified(tmp_path: Path) -> None:
     assert f"evidence: refreshed: {WORDS[State.REFRESHED]}; until 2" in refreshed
     with pytest.raises(OSError, match="Connect call failed"):
         await exchange(address, get("/healthz"))
+
+
+class Lost(Model):
+    """A model that does not answer."""
+
+    @property
+    @override
+    def failing(self) -> Reason:
+        return Reason.MODEL_UNAVAILABLE
+
+
+async def test_a_model_that_does_not_answer_shows(tmp_path: Path) -> None:
+    async def open_model(_config: EnclaveConfig) -> Model:
+        engine = ScriptedEngine()
+        await engine.start()
+        return Lost(engine)
+
+    world, said = make_world(tmp_path), Said()
+    around = replace(surroundings(world, said), open_model=open_model)
+    async with running(world.config, around) as address:
+        health = await exchange(address, get("/healthz"))
+    assert health.status == 200
+    body = json.loads(health.body)
+    assert (body["status"], body["reasons"]) == ("degraded", ["model_unavailable"])
 
 
 async def test_nothing_listens_when_the_bundle_is_refused(tmp_path: Path) -> None:

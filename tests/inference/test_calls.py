@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curtilage.inference import calls as calls_module
 from curtilage.inference.calls import (
     CLOSE,
     OPEN,
@@ -16,6 +17,7 @@ from curtilage.inference.calls import (
     head_of,
     written_call,
 )
+from curtilage.inference.errors import RequestError
 from curtilage.inference.grammar import Grammar, Rule
 from curtilage.inference.schema import add_object_schema
 from support.grammar_walk import Walk
@@ -131,6 +133,22 @@ def test_only_offered_tools_are_called(text: str) -> None:
 @given(ENCODABLE.filter(lambda text: OPEN not in text and text[:1] not in {"{", "`"}))
 def test_text_without_marks_stays_as_it_is(text: str) -> None:
     assert parsed(text) == (text, [])
+
+
+def test_a_call_has_only_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "MAX_ARGUMENT_CHARS", 10)
+    parser = CallParser(["find"], bare=False)
+    parser.push(written_call("find", '{"a": 123}') * 3)
+    assert len(parser.calls) == 3
+    with pytest.raises(RequestError) as refused:
+        parser.push(written_call("find", '{"canary": 1}'))
+    assert "canary" not in str(refused.value)
+    slow = CallParser(["find"], bare=False)
+    slow.push(f"{OPEN}\n{head_of('find')}")
+    for piece in ('{"a', '": 12'):
+        slow.push(piece)
+    with pytest.raises(RequestError):
+        slow.push("345")
 
 
 def test_ids_differ_and_come_from_one_place() -> None:

@@ -100,6 +100,22 @@ def niceness_of_engine() -> set[int]:
     }
 
 
+@pytest.mark.parametrize(
+    ("settings", "attention"),
+    [
+        (EngineSettings(), "off"),
+        (EngineSettings(flash_attention="on"), "on"),
+        (EngineSettings(kv_type="q8_0"), "auto"),
+        (EngineSettings(gpu_layers=1), "auto"),
+        (EngineSettings(gpu_layers=1, flash_attention="off"), "off"),
+    ],
+)
+def test_attention_is_in_pieces_where_that_is_faster_or_needed(
+    settings: EngineSettings, attention: str
+) -> None:
+    assert settings.attention == attention
+
+
 def test_quantised_values_are_refused_without_flash_attention() -> None:
     EngineSettings(kv_type="q8_0", flash_attention="auto")
     EngineSettings(flash_attention="off")
@@ -328,9 +344,9 @@ async def test_schemas_are_converted_once_and_hold_up_no_one(
 ) -> None:
     threads: list[str] = []
 
-    def converts(request: GenerateRequest) -> AnswerForm:
+    def converts(request: GenerateRequest, clock: Callable[[], float]) -> AnswerForm:
         threads.append(threading.current_thread().name)
-        return form_of(request)
+        return form_of(request, clock)
 
     monkeypatch.setattr(engine, "form_of", converts)
     await collect(byte_engine, ask())

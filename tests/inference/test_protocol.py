@@ -63,14 +63,25 @@ def test_names_are_letters_digits_and_two_signs(name: str) -> None:
     ):
         with pytest.raises(RequestError):
             make()
-    if name:
-        with pytest.raises(RequestError):
-            ChatMessage(role="user", content="", name=name)
 
 
 def test_names_may_have_64_characters() -> None:
     Tool(name="x" * 64)
-    ChatMessage(role="user", content="", name="A-z_0")
+
+
+def test_a_speakers_name_is_any_text_of_64_characters() -> None:
+    for name in ("A-z_0", "\u27e6PERSON_1\u27e7", "ü" * 64):
+        ChatMessage(role="user", content="", name=name)
+    with pytest.raises(RequestError):
+        ChatMessage(role="user", content="", name="x" * 65)
+    with pytest.raises(RequestError) as refusal:
+        ChatMessage(role="user", content="", name="canary \ud800")
+    assert "canary" not in chain(refusal.value)
+
+
+def test_names_count_as_what_the_model_reads() -> None:
+    message = ChatMessage(role="user", content="Hi", name="Ann")
+    assert GenerateRequest(messages=(message,)).chars == 5
 
 
 MAKERS: list[Callable[[str], object]] = [

@@ -18,8 +18,15 @@ from llama_cpp import llama_cpp as lib
 from curtilage.inference.errors import RequestError, SchemaError
 from curtilage.inference.grammar import Grammar
 from curtilage.inference.native import Context, Draw, Model, Row, Sampler, draw_of
+from curtilage.inference.protocol import (
+    ChatMessage,
+    GenerateRequest,
+    JsonSchema,
+    Tool,
+)
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.schema import add_schema
+from curtilage.inference.structured import form_of
 from support.byte_model import EOS, FIRST_BYTE, make_byte_model
 from support.json_schema import is_valid
 from support.schemas import SCHEMAS
@@ -327,6 +334,46 @@ ODD: tuple[dict[str, Any], ...] = (
 )
 
 
+def large(kind: str) -> GenerateRequest:
+    """Return a request with as large a grammar as there can be, or about."""
+    hello = (ChatMessage(role="user", content="hello"),)
+    if kind == "tools":
+        tools = tuple(Tool(name=f"tool_{n}_{'x' * 50}") for n in range(128))
+        return GenerateRequest(messages=hello, tools=tools)
+    named: dict[str, Any] = {
+        "members": {f"name {n}": {"type": "string"} for n in range(1000)},
+        "texts": {f"n{n}": {"type": "string", "maxLength": 1999 - n} for n in range(9)},
+        "bounds": {
+            f"n{n}": {"type": "integer", "minimum": n - 10**14, "maximum": 10**14 - n}
+            for n in range(450)
+        },
+    }
+    wanted = JsonSchema(schema=json.dumps({"properties": named[kind]}))
+    return GenerateRequest(messages=hello, response_format=wanted)
+
+
+@pytest.mark.parametrize("kind", ["tools", "members", "texts", "bounds"])
+def test_a_grammar_takes_no_more_memory_than_is_counted(
+    byte_model: Path, kind: str
+) -> None:
+    form = form_of(large(kind))
+    # In a program of its own: what others have freed is used again.
+    code = """
+import sys
+import psutil
+from curtilage.inference.native import Draw, Model, Sampler
+model = Model(sys.argv[1])
+grammar = sys.stdin.read()
+draw = Draw(temperature=2.0, top_p=1.0, seed=1, grammar=grammar)
+before = psutil.Process().memory_info().rss
+samplers = [Sampler(draw, model) for _ in range(4)]
+print((psutil.Process().memory_info().rss - before) // 4)
+"""
+    done = run_program(code, byte_model, form.grammar)
+    assert done.returncode == 0, done.stderr
+    assert form.held_bytes // 8 < int(done.stdout) <= form.held_bytes
+
+
 @pytest.mark.parametrize("schema", ODD, ids=range(len(ODD)))
 def test_odd_schemas_neither_crash_nor_stall(byte_model: Path, schema: Any) -> None:  # noqa: ANN401
     grammar = Grammar()
@@ -351,13 +398,19 @@ for seed in range(3):
     sampler.free()
     context.clear()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(byte_model)],
+    done = run_program(code, byte_model, gbnf)
+    assert done.returncode == 0, done.stderr
+
+
+def run_program(
+    code: str, model: Path, grammar: str
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", code, str(model)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(HERE)])},
-        input=gbnf,
+        input=grammar,
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr

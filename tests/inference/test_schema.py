@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from curtilage.inference.errors import SchemaError
+from curtilage.inference.errors import SchemaError, SchemaFault
 from curtilage.inference.grammar import Grammar, Rule
 from curtilage.inference.schema import (
     MAX_ENUM_VALUES,
@@ -48,6 +48,8 @@ def refusal_of(schema: Schema, *, strict: bool = True) -> SchemaError:
     with pytest.raises(SchemaError) as refusal:
         converted(schema, strict=strict)
     assert "canary" not in chain(refusal.value)
+    # Another reason would not leave the engine's process.
+    assert isinstance(refusal.value.reason, SchemaFault)
     return refusal.value
 
 

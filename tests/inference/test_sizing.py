@@ -27,7 +27,7 @@ def room(tokens: int, contexts: int, settings: EngineSettings = DEFAULTS) -> int
         tokens,
         contexts=contexts,
         kv_type=settings.kv_type,
-        flash_attention=settings.flash_attention,
+        flash_attention=settings.attention,
     )
 
 
@@ -135,7 +135,7 @@ def test_of_an_unknown_model_nothing_is_computed(sequences: int | None) -> None:
     "settings",
     [
         EngineSettings(kv_type="q8_0", threads=3, gpu_layers=4),
-        EngineSettings(flash_attention="off"),
+        EngineSettings(flash_attention="on"),
     ],
 )
 def test_the_other_settings_count_and_stay(settings: EngineSettings) -> None:
@@ -161,5 +161,5 @@ def test_the_line_for_people_has_every_number() -> None:
     line = plan(8 << 30, settings=EngineSettings(kv_type="q8_0")).line("small")
     assert line == (
         "local model small: context 32,768 tokens (trained for 131,072; 2 at a time; "
-        "keys and values q8_0; at most 4,484 MiB of memory, 8,192 MiB are free)"
+        "keys and values q8_0; at most 4,516 MiB of memory, 8,192 MiB are free)"
     )

@@ -157,12 +157,19 @@ PROCESS: Final[Table] = {
     "conformance/balancer": (),
     "conformance/relay": (),
     "degradation": (),
+    "deploy/test_by_hand.py": ("test_a_new_user_gets_there",),
+    "deploy/test_containers_guest.py": (),
     "deploy/test_image_build.py": (),
     "deploy/test_image_door.py": (),
     "deploy/test_image_guest.py": (
         "test_door_gets_the_servers_socket_once_it_is_closed_to_others",
     ),
     "deploy/test_image_measurements.py": ("test_time_of_the_build_can_be_stated",),
+    "deploy/test_systemd.py": (
+        "test_a_line_that_systemd_would_ignore_is_seen",
+        "test_no_unit_is_more_exposed_than_it_needs",
+        "test_systemd_accepts_every_line",
+    ),
     "dev/test_emulator.py": (),
     "dev/test_on_premises.py": (),
     "dev/test_recorder.py": (),
@@ -213,6 +220,7 @@ PROCESS: Final[Table] = {
     "inference/test_default_model.py": (),
     "inference/test_engine.py": (),
     "inference/test_forgetting.py": (),
+    "inference/test_limits.py": (),
     "inference/test_native.py": (
         "test_an_application_keeps_its_own_use_of_the_package",
         "test_keys_and_values_of_an_erased_sequence_are_nowhere",
@@ -220,7 +228,10 @@ PROCESS: Final[Table] = {
         "test_runtime_settings_are_made_before_the_library_loads",
         "test_the_packages_disk_cache_is_never_imported",
     ),
-    "inference/test_sampler.py": ("test_odd_schemas_neither_crash_nor_stall",),
+    "inference/test_sampler.py": (
+        "test_a_grammar_takes_no_more_memory_than_is_counted",
+        "test_odd_schemas_neither_crash_nor_stall",
+    ),
     "inference/test_together.py": (),
     "lab/commands/test_compare.py": (
         "test_a_side_that_has_answered_all_is_not_started_again",
@@ -249,6 +260,7 @@ PROCESS: Final[Table] = {
         "test_answers_are_graded_and_kept_without_a_word_of_them",
     ),
     "lab/training/test_router_training.py": (),
+    "netsep/test_netsep.py": (),
     "privacy": (),
     "relay/test_access_keys.py": (
         "test_relay_asks_everything_but_health_for_a_key",
@@ -282,11 +294,6 @@ PROCESS: Final[Table] = {
     "relay/test_tls.py": (),
     "relay/test_upstream.py": (),
     "sandbox/test_wall.py": (),
-    "test_compose.py": (
-        "test_compose_accepts_the_file",
-        "test_compose_refuses_a_misspelt_file",
-        "test_prepare_makes_a_configuration_the_enclave_accepts",
-    ),
     "test_documents.py": ("test_the_policy_in_the_readme_answers_as_it_says",),
     "test_doors.py": (
         "test_each_module_uses_the_doors_it_is_named_for_and_no_other",
@@ -359,7 +366,7 @@ TIMING: Final[Table] = {
         "test_closing_the_iterator_stops_the_engine",
         "test_default_model_stops_soon_while_reading_a_long_prompt",
     ),
-    "inference/test_grammar.py": ("test_a_long_chain_of_rules_is_read_in_proportion",),
+    "inference/test_grammar.py": ("test_a_tree_of_long_texts_is_made_in_proportion",),
     "wire/test_refusal_time.py": (),
 }
 

@@ -53,6 +53,8 @@ CLIENT: Final = f"""{RELAY}
     --context-tokens N: context window of the local model (default:
         $CURTILAGE_CONTEXT_TOKENS, else what it was trained for, at most 32768, as far
         as memory allows)
+    --sequences N: how many questions the local model answers at a time (default:
+        $CURTILAGE_SEQUENCES, else 2, or 1 if memory is short)
     --threads N: threads of the local model (default: $CURTILAGE_THREADS, else the
         processors that this process may use)
     --kv-type TYPE: how the local model holds a context: f16, q8_0 (half the memory) or

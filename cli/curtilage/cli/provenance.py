@@ -1,10 +1,11 @@
 """The source of an answer: as a line for people and as a JSON object."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
 
 from curtilage.client.chat.answer import Answer, Answerer, Provenance
 from curtilage.client.conversation.excerpt import BOUNDARY
+from curtilage.client.endpoint.openai_answers import choices_object
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from curtilage.client.pseudonyms.obstacles import WHY_NOT_REPLACED
@@ -137,11 +138,16 @@ def placeholders_line(count: int) -> str:
 
 
 def answer_object(answer: Answer) -> dict[str, object]:
-    """Build the JSON object of an answer."""
+    """Build the JSON object of an answer.
+
+    What was requested beside a text (calls of tools, log-probabilities, several
+    answers) has the form and the name that it has in OpenAI's API.
+    """
     provenance = answer.provenance
     fallback, obstacle = provenance.fallback, provenance.obstacle
     return {
         "text": answer.text,
+        **dict(_beside_the_text(answer)),
         "route": provenance.route.value,
         "tier": provenance.tier,
         "why": provenance.why or None,
@@ -171,3 +177,14 @@ def answer_object(answer: Answer) -> dict[str, object]:
             "completion_tokens": answer.finished.completion_tokens,
         },
     }
+
+
+def _beside_the_text(answer: Answer) -> Iterator[tuple[str, object]]:
+    choices = choices_object(answer, answer_id=answer.id)
+    message = cast("Mapping[str, object]", choices[0]["message"])
+    if answer.calls:
+        yield "tool_calls", message["tool_calls"]
+    if answer.logprobs:
+        yield "logprobs", choices[0]["logprobs"]
+    if answer.others:
+        yield "choices", choices

@@ -16,6 +16,7 @@ from curtilage.cli.declared import (
     number_from,
     version_option,
 )
+from curtilage.cli.deploy.table import deploy
 from curtilage.cli.laboratory import from_laboratory
 from curtilage.cli.options import CLIENT, JSON, NUMBER, POLICY, TEXT, renamed_value
 from curtilage.cli.policy.table import policy
@@ -570,7 +571,7 @@ def rollout_rollback() -> Run:
     return run_rollback
 
 
-for each in (attest, release):
+for each in (attest, release, deploy):
     root.add_command(each)
 
 

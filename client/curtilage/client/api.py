@@ -109,6 +109,18 @@ class ClientOptions(TypedDict, total=False):
         context_tokens: tokens of question and answer together; else
             ``CURTILAGE_CONTEXT_TOKENS``, else what the model was trained for, as far
             as memory allows.
+        sequences: how many queries the local model answers at a time, 1 to 64; else
+            ``CURTILAGE_SEQUENCES``, else two, or one if memory is short.
+        threads: of the local model, 1 to 64; else ``CURTILAGE_THREADS``, else the
+            processors that this process may use.
+        kv_type: how keys and values are held; smaller than ``f16`` is less exact; else
+            ``CURTILAGE_KV_TYPE``, else ``f16``.
+        flash_attention: else ``CURTILAGE_FLASH_ATTENTION``, else ``auto``: where the
+            library can.
+        gpu_layers: how many layers a GPU computes, 0 to 1000, if the engine was built
+            for one; else ``CURTILAGE_GPU_LAYERS``, else 0.
+        answer_seconds: how long the local model may read a question and write the
+            answer, 1 to 86,400; else ``CURTILAGE_ANSWER_SECONDS``, else 3,600.
         models: file with local models by name, and aliases; else
             ``CURTILAGE_MODELS``, else there are none.
         policy_key: public key (PEM) that must have signed the policy; else
@@ -138,6 +150,12 @@ class ClientOptions(TypedDict, total=False):
     model: str | Path | None
     model_sha256: str | None
     context_tokens: int | None
+    sequences: int | None
+    threads: int | None
+    kv_type: Literal["f16", "q8_0", "q4_0"] | None
+    flash_attention: Literal["auto", "on", "off"] | None
+    gpu_layers: int | None
+    answer_seconds: int | None
     models: str | Path | None
     policy_key: str | Path | None
     audit: str | Path | None

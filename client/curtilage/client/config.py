@@ -122,6 +122,7 @@ class Flags:
     model: str | None = None
     model_sha256: str | None = None
     context_tokens: int | None = None
+    sequences: int | None = None
     threads: int | None = None
     kv_type: str | None = None
     flash_attention: str | None = None
@@ -143,9 +144,9 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
     ``CURTILAGE_RELAY_KEY_FILE`` (files), ``CURTILAGE_MODEL`` (name or path),
     ``CURTILAGE_MODEL_SHA256``, ``CURTILAGE_CONTEXT_TOKENS``,
     ``CURTILAGE_SEQUENCES``, ``CURTILAGE_THREADS``, ``CURTILAGE_KV_TYPE``,
-    ``CURTILAGE_FLASH_ATTENTION``, ``CURTILAGE_GPU_LAYERS``, ``CURTILAGE_MODELS`` (a
-    file), ``CURTILAGE_AUDIT`` (a directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a
-    file).
+    ``CURTILAGE_FLASH_ATTENTION``, ``CURTILAGE_GPU_LAYERS``,
+    ``CURTILAGE_ANSWER_SECONDS``, ``CURTILAGE_MODELS`` (a file), ``CURTILAGE_AUDIT`` (a
+    directory), ``CURTILAGE_ON_PREMISES_KEY_FILE`` (a file).
 
     Raises:
         ConfigError: the policy or the key file cannot be read, the file of models is
@@ -175,7 +176,7 @@ def read_config(flags: Flags, environ: Mapping[str, str]) -> ClientConfig:
         model=flags.model or environ.get("CURTILAGE_MODEL"),
         model_sha256=flags.model_sha256 or environ.get("CURTILAGE_MODEL_SHA256"),
         context_tokens=_context_tokens(flags, environ),
-        sequences=_number(None, environ, "SEQUENCES", 1, MOST_SEQUENCES),
+        sequences=_number(flags.sequences, environ, "SEQUENCES", 1, MOST_SEQUENCES),
         computing=_computing(flags, environ),
         models=read_models_file(Path(models)) if models else None,
         currency=None if key is None else read_currency(policy, path, Path(key)),

@@ -350,7 +350,10 @@ class ElsewhereError(AnswererError):
     Attributes:
         code: how it refused: the HTTP status of an on-premises server, or the refusal
             code of evidence; otherwise None.
+        param: the field of the request that it refused, if it said which.
     """
+
+    param: str | None = None
 
     def __init__(
         self,

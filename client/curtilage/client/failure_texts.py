@@ -75,6 +75,9 @@ FAILURE_TEXTS: Final[Mapping[str, str]] = {
     "their end",
     "busy": "the enclave is busy",
     "refused": "the enclave refused the request",
+    "enclave_refused_query": "the enclave does not accept this request",
+    "enclave_model_failed": "the enclave's model failed before it answered",
+    "enclave_model_unavailable": "the enclave cannot load its model",
     "answer_broken": "the enclave's answer could not be decrypted",
     "answer_incomplete": "the enclave's answer ended early",
     "answer_late": "the enclave's answer arrived slower than promised: it is delayed "

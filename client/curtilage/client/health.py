@@ -78,6 +78,8 @@ class Reason(StrEnum):
     ANSWER_LATE = "answer_late"
     TIMEOUT = "timeout"
     RECEIPT_INVALID = "receipt_invalid"
+    ENCLAVE_MODEL_FAILED = "enclave_model_failed"
+    ENCLAVE_MODEL_UNAVAILABLE = "enclave_model_unavailable"
     EVIDENCE_REFUSED = "evidence_refused"
     CLOCK_SUSPECTED = "clock_suspected"
     MIRROR_UNREACHABLE = "mirror_unreachable"
@@ -127,6 +129,8 @@ PARTS: Final[Mapping[Reason, Part]] = {
             Reason.ANSWER_LATE,
             Reason.TIMEOUT,
             Reason.RECEIPT_INVALID,
+            Reason.ENCLAVE_MODEL_FAILED,
+            Reason.ENCLAVE_MODEL_UNAVAILABLE,
         ),
         Part.ENCLAVE,
     ),

@@ -141,6 +141,19 @@ def registers_of(tee: Tee, image: bytes) -> Measurement:
     return _REGISTERS[tee](image)
 
 
+def image_of(tee: Tee, measurement: Measurement) -> bytes:
+    """Return the image of which a machine of this kind measures these registers.
+
+    Raises:
+        ValueError: no emulated machine would.
+    """
+    for value in measurement.values():
+        image = bytes.fromhex(value)
+        if len(image) == _REGISTER_BYTES and registers_of(tee, image) == measurement:
+            return image
+    raise ValueError(f"no image has these registers on {tee}")
+
+
 def make_machine(
     tee: Tee, image: bytes, *, now: datetime, product: Product = Product.GENOA
 ) -> Machine:

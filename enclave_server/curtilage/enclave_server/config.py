@@ -105,11 +105,13 @@ class Peer:
         address: a UNIX socket, or a loopback address with its port.
         name: of its model, as it lists it.
         parallel: requests sent to it at a time; it batches them itself.
+        stall_s: how long it may write nothing, in its queue or while it reads.
     """
 
     address: Listen
     name: str
     parallel: int = 64
+    stall_s: float = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,7 @@ class Limits:
         max_connections: each may hold one body, so this bounds memory.
         max_queue: requests that wait for the model; further ones get 503, and so do
             those that would wait too long.
-        max_tokens: the longest answer that a request may ask for.
+        max_tokens: the longest answer, however much a request asks for.
         max_requests_per_key: the replay set's size; beyond it, no answers
             until the key is rotated.
         header_s: from the start of a connection, or a further request's first byte,
@@ -419,6 +421,7 @@ def _read_peer(table: Table) -> ModelChoice:
         address=address,
         name=table.text("name"),
         parallel=table.integer("parallel", 1, 1024, default=64),
+        stall_s=table.integer("stall_s", 1, 3600, default=300),
     )
     context_tokens = table.integer("context_tokens", 256, 1048576, default=4096)
     table.finish()

@@ -13,7 +13,7 @@ token or key material.
     │   ├── BusyError       the queue is full; a later request may succeed
     │   ├── EngineCrashedError  the engine's process ended during the answer
     │   ├── EngineHungError     it made no progress and was ended
-    │   ├── ModelUnavailableError  it cannot be loaded again, for now
+    │   ├── ModelUnavailableError  it cannot be loaded or reached, for now
     │   └── PromptTooLongError  the prompt and its answer exceed the context
     └── ChatError           the request inside the encapsulation is refused
 """
@@ -78,7 +78,10 @@ class EngineHungError(ModelError):
 
 
 class ModelUnavailableError(ModelError):
-    """The model's file cannot be loaded again; that is tried at intervals."""
+    """The model's file cannot be loaded again, or its server cannot be reached.
+
+    That is tried at intervals.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +99,25 @@ class TooLong:
     context_tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPlace:
+    """A place in a schema of a request: words of JSON Schema and positions alone.
+
+    Attributes:
+        keyword: the keyword that is refused; empty: none in particular.
+        where: of the part that has it, such as ``properties[2].items``; empty: the
+            whole schema.
+    """
+
+    keyword: str = ""
+    where: str = ""
+
+
 class PromptTooLongError(ModelError):
     """Prompt and answer together do not fit into the context.
 
     Attributes:
-        too_long: the numbers; None: an engine of others does not say.
+        too_long: the numbers; None: an engine of others does not name both.
     """
 
     def __init__(self, message: str, too_long: TooLong | None = None) -> None:
@@ -114,9 +131,10 @@ class ChatError(EnclaveError):
     Attributes:
         status: the HTTP status inside the encapsulation.
         code: a fixed code from a short list; never a part of the request.
-        param: the name of a known field, or None.
+        param: the name of a known field, or None; of one of several also its position.
         fields: extra response fields of the inner answer.
         too_long: for ``context_length_exceeded``, the numbers; else None.
+        place: for an error of a schema, where in it; else None.
     """
 
     def __init__(
@@ -127,6 +145,7 @@ class ChatError(EnclaveError):
         param: str | None = None,
         fields: tuple[tuple[bytes, bytes], ...] = (),
         too_long: TooLong | None = None,
+        place: SchemaPlace | None = None,
     ) -> None:
         super().__init__(f"{status} {code}" if param is None else f"{code}: {param}")
         self.status = status
@@ -134,6 +153,7 @@ class ChatError(EnclaveError):
         self.param = param
         self.fields = fields
         self.too_long = too_long
+        self.place = place
 
     def alone(self) -> "ChatError":
         """Return the same refusal without its traceback, to be stored.
@@ -148,4 +168,5 @@ class ChatError(EnclaveError):
             param=self.param,
             fields=self.fields,
             too_long=self.too_long,
+            place=self.place,
         )

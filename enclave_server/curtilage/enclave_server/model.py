@@ -6,7 +6,7 @@ side is stored, logged or put into an exception.
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
@@ -21,17 +21,20 @@ from curtilage.enclave_server.errors import (
     ModelError,
     ModelUnavailableError,
     PromptTooLongError,
+    SchemaPlace,
     TooLong,
 )
 from curtilage.enclave_server.ohttp.chat import MAX_SEED, ChatCompletionRequest
 from curtilage.enclave_server.ohttp.chat import ChatMessage as Turn
 from curtilage.enclave_server.ohttp.openai_answers import (
     LOWEST_LOGPROB,
+    MAX_WHERE_CHARS,
     Answer,
     Begun,
     Call,
     Ending,
     Piece,
+    token_of,
 )
 from curtilage.enclave_server.ohttp.tools import ChatFormat, ChatTool
 from curtilage.enclave_server.telemetry import Reason
@@ -41,6 +44,8 @@ from curtilage.inference.default_model import (
     find_default_model,
 )
 from curtilage.inference.errors import (
+    NOT_ENFORCED,
+    TOO_LARGE,
     ContextSizeError,
     ContextTooLongError,
     EngineBusyError,
@@ -52,6 +57,8 @@ from curtilage.inference.errors import (
     RequestError,
     SchemaError,
     TemplateError,
+    each_in_field,
+    in_field,
 )
 from curtilage.inference.errors import EngineCrashedError as EngineCrashed
 from curtilage.inference.errors import EngineHungError as EngineHung
@@ -222,7 +229,12 @@ class Model:
         ended: dict[int, Ending] = {}
         try:
             places = _Places(self._engine)
-            answers = [self._events(each, places) for each in _requests(chat)]
+            if chat.tools or chat.response_format is not None:
+                # Their schemas are parsed, and frames are due meanwhile.
+                requests = await asyncio.to_thread(_requests, chat)
+            else:
+                requests = _requests(chat)
+            answers = [self._events(each, places) for each in requests]
             # Closed with us: a client that disconnects stops the engine at once, not at
             # the next garbage collection, and the requests after it wait no longer.
             async with aclosing(merged(answers)) as events:
@@ -402,20 +414,22 @@ def _reason(problem: InferenceError) -> Reason:
             return Reason.MODEL_UNAVAILABLE
 
 
-def _requests(chat: ChatCompletionRequest) -> Iterator[GenerateRequest]:
-    """Yield one request for each answer."""
+def _requests(chat: ChatCompletionRequest) -> list[GenerateRequest]:
+    """Return one request for each answer."""
     request, seed = _request(chat), chat.seed
+    requests: list[GenerateRequest] = []
     for choice in range(chat.n):
         if seed is not None and choice:
             # Several answers from one seed would be one. Signed, of 64 bits.
             seed = (seed + MAX_SEED + 2) % (2 * MAX_SEED + 2) - MAX_SEED - 1
-        yield replace(request, settings=replace(request.settings, seed=seed))
+        settings = replace(request.settings, seed=seed)
+        requests.append(replace(request, settings=settings))
+    return requests
 
 
 def _request(chat: ChatCompletionRequest) -> GenerateRequest:
-    """Translate; a speaker's name is dropped, as no template reads it."""
     return GenerateRequest(
-        messages=tuple(map(_message, chat.messages)),
+        messages=each_in_field("messages", _message, chat.messages),
         settings=SamplingSettings(
             max_tokens=chat.max_tokens,
             temperature=chat.temperature,
@@ -426,7 +440,7 @@ def _request(chat: ChatCompletionRequest) -> GenerateRequest:
             presence_penalty=chat.presence_penalty,
             frequency_penalty=chat.frequency_penalty,
         ),
-        tools=tuple(map(_tool, chat.tools)),
+        tools=each_in_field("tools", _tool, chat.tools),
         tool_choice=_choice(chat.tool_choice),
         parallel_tool_calls=chat.parallel_tool_calls,
         response_format=_format(chat.response_format),
@@ -438,6 +452,7 @@ def _message(message: Turn) -> ChatMessage:
     return ChatMessage(
         role=message.role,
         content=message.content,
+        name=message.name or "",
         tool_calls=tuple(
             ToolCall(id=each.id, name=each.name, arguments=each.arguments)
             for each in message.calls
@@ -466,28 +481,21 @@ def _format(wanted: ChatFormat | None) -> ResponseFormat | None:
         return None
     if not wanted.name:
         return JsonObject()
-    return JsonSchema(
-        name=wanted.name,
-        description=wanted.description,
-        schema=wanted.schema,
-        strict=wanted.strict,
-    )
+    with in_field("response_format"):
+        return JsonSchema(
+            name=wanted.name,
+            description=wanted.description,
+            schema=wanted.schema,
+            strict=wanted.strict,
+        )
 
 
 def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer:
     match event:
         case Started(prompt_tokens=prompt_tokens):
             return Begun(prompt_tokens=prompt_tokens)
-        case Token(text=text, logprob=logprob, top=top):
-            return Piece(
-                text=text,
-                logprob=None if logprob is None else _finite(logprob),
-                top=tuple(
-                    (each.data.decode("utf-8", "replace"), _finite(each.logprob))
-                    for each in top
-                ),
-                choice=choice,
-            )
+        case Token():
+            return _piece(event, choice)
         case Done(finish="cancelled"):
             # We cancel by closing the iterator, so another caller did.
             raise ModelError("the engine stopped during the answer")
@@ -505,6 +513,19 @@ def _translate(event: Event, chat: ChatCompletionRequest, choice: int) -> Answer
             )
 
 
+def _piece(token: Token, choice: int) -> Piece:
+    if token.logprob is None:
+        return Piece(text=token.text, choice=choice)
+    said = token_of(token.data)
+    return Piece(
+        text=token.text,
+        token=None if said == token.text else said,
+        logprob=_finite(token.logprob),
+        top=tuple((token_of(each.data), _finite(each.logprob)) for each in token.top),
+        choice=choice,
+    )
+
+
 def _finite(logprob: float) -> float:
     return logprob if math.isfinite(logprob) else LOWEST_LOGPROB
 
@@ -519,7 +540,7 @@ def _joined(ended: list[Ending]) -> Ending:
     )
 
 
-def _ours(  # noqa: PLR0911 - one error each
+def _ours(  # noqa: C901, PLR0911 - one error each
     error: InferenceError,
 ) -> ModelError | ChatError:
     match error:
@@ -541,8 +562,22 @@ def _ours(  # noqa: PLR0911 - one error each
                 ),
             )
         case SchemaError():
-            return ChatError(400, "invalid_value")
-        case RequestError() | TemplateError():
+            return _of_schema(error)
+        case RequestError(field=field):
+            return ChatError(400, "invalid_value", param=field or "messages")
+        case TemplateError():
             return ChatError(400, "invalid_value", param="messages")
         case _:
             return ModelError(f"the engine failed: {type(error).__name__}")
+
+
+def _of_schema(error: SchemaError) -> ChatError:
+    # Room for the longest error is kept in every answer.
+    where = error.where if len(error.where) <= MAX_WHERE_CHARS else ""
+    place = SchemaPlace(keyword=error.keyword, where=where)
+    param = error.field or None
+    if error.reason in NOT_ENFORCED:
+        return ChatError(400, "schema_not_enforced", param=param, place=place)
+    if error.reason in TOO_LARGE:
+        return ChatError(400, "schema_too_large", param=param, place=place)
+    return ChatError(400, "schema_invalid", param=param, place=place)

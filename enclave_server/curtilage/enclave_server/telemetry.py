@@ -107,7 +107,7 @@ WORDS: Final[Mapping[Reason | State, str]] = {
     Reason.EXPIRED: "the evidence has expired: no requests are accepted",
     Reason.ENGINE_CRASHED: "the engine's process ended and is started again",
     Reason.ENGINE_HUNG: "the engine's process hung and is started again",
-    Reason.MODEL_UNAVAILABLE: "the model cannot be loaded again; tried at intervals",
+    Reason.MODEL_UNAVAILABLE: "the model is not available; tried at intervals",
     State.LOADED: "the model is loaded",
     State.REFRESHED: "new evidence is served",
 }

@@ -21,6 +21,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from curtilage.inference.errors import RequestError
 from curtilage.inference.grammar import (
     EMPTY,
     Grammar,
@@ -32,6 +33,7 @@ from curtilage.inference.grammar import (
     chain,
     choice,
     optional,
+    prefix_tree,
 )
 from curtilage.inference.protocol import ToolCall
 
@@ -42,7 +44,11 @@ MARKS: Final = (OPEN, CLOSE, "<tool_response>", "</tool_response>")
 FENCE: Final = "```json"
 MAX_PARALLEL: Final = 16
 """Calls of one answer."""
+MAX_ARGUMENT_CHARS: Final = 256 * 1024
+"""Of one call, which is one event: at most 3 MiB on the way to the engine's caller,
+where a character may take twelve bytes."""
 
+_DEPTH: Final = 8
 _GAP: Final = re.compile(r"\s*")
 _MARKED: Final = chain(Text(OPEN), optional(Text("\n")))
 _CLOSED: Final = chain(optional(Text("\n")), Text(CLOSE))
@@ -91,16 +97,15 @@ def free_rule(
     heads = {
         head: rule for name, rule in arguments.items() for head in bare_heads_of(name)
     }
-    return _prefix_rule(grammar, heads, "", text)
+    return grammar.add(_prefix_node(grammar, heads, "", text))
 
 
 def _after_mark(
     grammar: Grammar, arguments: Mapping[str, Rule], *, several: bool
 ) -> Rule:
-    bodies = [
-        chain(Text(head_of(name)), rule, Text("}")) for name, rule in arguments.items()
-    ]
-    body = grammar.add(choice(*bodies))
+    # As a tree: names and what precedes them begin alike.
+    ends = {head_of(name): chain(rule, Text("}")) for name, rule in arguments.items()}
+    body = grammar.add(prefix_tree(grammar, ends)[0])
     first = chain(optional(Text("\n")), body, _CLOSED)
     if not several:
         return grammar.add(first)
@@ -129,37 +134,41 @@ def _text_up_to_mark(grammar: Grammar, call: Rule) -> list[Rule]:
     return states
 
 
-def _prefix_rule(
+def _prefix_node(
     grammar: Grammar, heads: Mapping[str, Rule], written: str, text: Sequence[Rule]
-) -> Rule:
-    """Add the rule of what may follow the beginning that the heads have in common."""
+) -> Node:
+    """Return what may follow the beginning that the heads have in common."""
     if written in heads:
         end = chain(optional(Text("\n")), Text("}"))
         if written.startswith(FENCE):
             end = chain(end, Text("\n```"))
-        return grammar.add(chain(heads[written], end))
+        return chain(heads[written], end)
     place = len(written)
     following = sorted({head[place] for head in heads})
-    return grammar.add(
+    grammar.spend(len(heads))
+    # It is no head: a text like any other. One rule, wherever the same would be one.
+    other = grammar.add(
         choice(
             EMPTY,
-            *(
-                chain(
-                    Text(character),
-                    _prefix_rule(
-                        grammar,
-                        {h: rule for h, rule in heads.items() if h[place] == character},
-                        written + character,
-                        text,
-                    ),
-                )
-                for character in following
-            ),
-            # It is no head: a text like any other.
             chain(Text(OPEN[0]), text[1]),
             chain(any_except(*following, OPEN[0]), text[0]),
         )
     )
+    options = (
+        chain(
+            Text(character),
+            _prefix_node(
+                grammar,
+                {h: rule for h, rule in heads.items() if h[place] == character},
+                written + character,
+                text,
+            ),
+        )
+        for character in following
+    )
+    node = choice(*options, other)
+    # A rule takes more room than a part of one, but parts must not be nested deeply.
+    return node if place % _DEPTH else grammar.add(node)
 
 
 class CallParser:
@@ -196,6 +205,9 @@ class CallParser:
         """Take more of the answer; return the text that is certain now.
 
         Complete calls are added to ``calls``.
+
+        Raises:
+            RequestError: a call has more than ``MAX_ARGUMENT_CHARS``.
         """
         self._held += text
         return "".join(self._steps())
@@ -261,10 +273,10 @@ class CallParser:
     def _read_call(self, call: "_OpenCall") -> None:
         end = call.end_in(self._held)
         if end is None:
-            call.arguments.append(self._held)
+            call.add(self._held)
             self._held = ""
             return
-        call.arguments.append(self._held[:end])
+        call.add(self._held[:end])
         self._held = self._held[end + 1 :]
         arguments = "".join(call.arguments).strip()
         self.calls.append(
@@ -289,9 +301,16 @@ class _OpenCall:
     def __init__(self, name: str) -> None:
         self.name = name
         self.arguments: list[str] = []
+        self._size = 0
         self._depth = 0
         self._quoted = False
         self._escaped = False
+
+    def add(self, text: str) -> None:
+        self._size += len(text)
+        if self._size > MAX_ARGUMENT_CHARS:
+            raise RequestError("a call of the answer has too many characters")
+        self.arguments.append(text)
 
     def end_in(self, text: str) -> int | None:
         """Return the place of the brace that ends the call, after its arguments."""

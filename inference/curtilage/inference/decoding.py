@@ -12,7 +12,11 @@ from typing import Final
 
 from curtilage.inference.batch import Piece
 from curtilage.inference.calls import MARKS
-from curtilage.inference.errors import ContextTooLongError, TemplateError
+from curtilage.inference.errors import (
+    ContextTooLongError,
+    RequestError,
+    TemplateError,
+)
 from curtilage.inference.native import (
     Context,
     Model,
@@ -124,6 +128,8 @@ class Answer:
 
         Raises:
             NativeError: the library failed.
+            RequestError: no token fulfils the form, a call is too long, or the
+                probabilities are not numbers; of this request alone.
         """
         settings, text = self._settings, self._text
         token = context.sample(self._sampler, row)
@@ -149,9 +155,13 @@ class Answer:
         if not (settings.logprobs or settings.margins):
             return event
         logits = context.logits(row)
+        logprob = log_probability(logits, token)
+        if math.isnan(logprob):
+            # Of this text alone, as a sum may overflow: others go on.
+            raise RequestError("the model's probabilities are not numbers")
         return replace(
             event,
-            logprob=log_probability(logits, token),
+            logprob=logprob,
             margin=top_margin(logits) if settings.margins else None,
             data=self._model.piece(token) if settings.logprobs else b"",
             top=tuple(

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,10 +55,18 @@ from curtilage.inference.settings import (
     available_cpus,
     lower_priority,
 )
+from curtilage.inference.shape import GRAMMARS_BYTES
 from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.inference.templates import ChatTemplate
 
 CHARS_PER_TOKEN: Final = 4  # English; good enough to decide which one waits longer
+GRAMMAR_CHARS: Final = 16
+"""So much of a grammar takes about as long to convert and read as a character of a
+prompt. Both are work that a request has others wait for."""
+DRAWS_S: Final = 10.0
+DRAW_S: Final = 0.05
+"""How long an answer's tokens may be compared with its grammar, in processor time: in
+all, and in addition for each token. Others wait meanwhile."""
 KEPT_CONTEXTS: Final = 1
 """How many contexts the saved keys and values of requests that give way may fill; what
 is not saved is read again. So much memory is planned for (``contexts_at_once``)."""
@@ -88,6 +96,7 @@ class _Job:
     sequence: int = -1
     answer: Answer | None = field(default=None, repr=False)
     turn: "_Turn | None" = None
+    drawn_s: float = 0.0
 
     def post(self, item: Event | InferenceError) -> None:
         if not self.deliver(item):
@@ -95,6 +104,18 @@ class _Job:
 
     def cancelled(self) -> bool:
         return self.abandoned.is_set() or self.token.cancelled
+
+    @property
+    def chars(self) -> int:
+        """How many characters of a prompt are about as much work, without writing."""
+        return self.request.chars + len(self.form.grammar) // GRAMMAR_CHARS
+
+    def draws_too_long(self) -> bool:
+        """Whether its tokens took too long to compare with its grammar."""
+        if not self.form.grammar or self.answer is None:
+            return False
+        drawn = self.request.settings.max_tokens - self.answer.remaining
+        return self.drawn_s > DRAWS_S + DRAW_S * drawn
 
     def done(self) -> Done:
         """Return its end, if it is cancelled now."""
@@ -191,6 +212,7 @@ class LlamaCppEngine:
         self._stale_since: float | None = None
         self._running = 0
         self._steps = 0
+        self._draws = 0
         self._closing = False
         self._failed = False
         self._ready: Future[EngineInfo] = Future()
@@ -232,7 +254,7 @@ class LlamaCppEngine:
         # wait for, may take seconds for one request's schemas.
         try:
             form = (
-                await asyncio.to_thread(form_of, request)
+                await asyncio.to_thread(form_of, request, time.thread_time)
                 if demands(request)
                 else AnswerForm()
             )
@@ -283,7 +305,8 @@ class LlamaCppEngine:
             token: cancels; the end is reported.
 
         Raises:
-            EngineBusyError: too many requests are waiting.
+            EngineBusyError: too many requests are waiting, or their grammars together
+                are too large.
             EngineClosedError: the engine is not running.
             EngineFailedError: the engine failed earlier.
         """
@@ -304,6 +327,14 @@ class LlamaCppEngine:
     def steps(self) -> int:
         """How many steps the owner thread has completed: the sign that it lives."""
         return self._steps
+
+    @property
+    def draws(self) -> int:
+        """How often the owner thread has begun or ended to use a grammar or sampler.
+
+        Odd while it does: nothing can stop the library then.
+        """
+        return self._draws
 
     @property
     def usual_turn_s(self) -> float:
@@ -353,8 +384,12 @@ class LlamaCppEngine:
                 raise EngineFailedError("the engine failed earlier")
             if self._closing or not self._ready.done() or self._ready.exception():
                 raise EngineClosedError("the engine is not running")
+            # Also of those that wait: a paused answer keeps its sampler.
+            held = sum(each.form.held_bytes for each in (job, *self._jobs.values()))
+            if job.form.held_bytes and held > GRAMMARS_BYTES:
+                raise EngineBusyError("too many requests have large schemas")
             job.ticket = self._planner.submit(
-                job.request.chars // CHARS_PER_TOKEN,
+                job.chars // CHARS_PER_TOKEN,
                 job.request.settings.max_tokens,
                 alone=job.request.deterministic,
             )
@@ -442,7 +477,7 @@ class LlamaCppEngine:
             least_tokens=self._settings.least_context_tokens,
             sequences=self._planner.sequences,
             kv_type=self._settings.kv_type,
-            flash_attention=self._settings.flash_attention,
+            flash_attention=self._settings.attention,
         )
 
     def _measure(self, context: Context) -> list[float]:
@@ -572,7 +607,8 @@ class LlamaCppEngine:
             tools=form.tools,
             note=form.note,
         )
-        job.answer = Answer(loaded.model, prompt, settings, form)
+        with self._drawing():
+            job.answer = Answer(loaded.model, prompt, settings, form)
         job.post(Started(prompt_tokens=len(prompt)))
         return job.answer
 
@@ -614,15 +650,29 @@ class LlamaCppEngine:
         return self._closing or job.cancelled()
 
     def _draw(self, context: Context, row: int, job: _Job, answer: Answer) -> None:
+        began = time.thread_time()
         try:
-            for event in answer.draw(context, row):
-                job.post(event)
+            with self._drawing():
+                events = list(answer.draw(context, row))
         except RequestError as problem:
-            # Of this request alone: no token fulfils its grammar.
+            # Of this request alone: no token fulfils its grammar, for one.
             self._end(job, _public(problem))
             return
+        job.drawn_s += time.thread_time() - began
+        for event in events:
+            job.post(event)
         if answer.finish is not None:
             self._end(job, answer.done(answer.finish))
+        elif job.draws_too_long():
+            self._end(job, RequestError("the answer's form takes too long to enforce"))
+
+    @contextlib.contextmanager
+    def _drawing(self) -> Generator[None]:
+        self._draws += 1
+        try:
+            yield
+        finally:
+            self._draws += 1
 
     def _end(self, job: _Job, item: Done | InferenceError) -> bool:
         """End a job; False: it had ended.

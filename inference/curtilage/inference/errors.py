@@ -25,13 +25,46 @@ Messages hold names, lengths, counts and digests; never a word of a prompt or
 of an answer.
 """
 
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from enum import StrEnum, unique
+from typing import Final, TypeVar
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+ALL_TOOLS: Final = "tools"
+FORMAT_SCHEMA: Final = "response_format.json_schema.schema"
+
+
+def tool_schema(place: int) -> str:
+    """Return the name of the schema of a request's tool, which is counted from 0."""
+    return f"tools[{place}].function.parameters"
+
 
 class InferenceError(Exception):
     """Base class of all errors of this part."""
 
 
 class RequestError(InferenceError):
-    """A field of the request is outside its range."""
+    """A field of the request is outside its range.
+
+    Attributes:
+        field: its place in the request, in the words and the notation of OpenAI's chat
+            API; empty: not known.
+    """
+
+    field: str = ""
+
+
+@contextmanager
+def in_field(name: str) -> Generator[None]:
+    """Add the place to the errors of the field that is read within."""
+    try:
+        yield
+    except RequestError as problem:
+        problem.field = problem.field or name
+        raise
 
 
 class ContextTooLongError(RequestError):
@@ -56,23 +89,95 @@ class ContextTooLongError(RequestError):
         self.context_tokens = context_tokens
 
 
+def each_in_field(
+    name: str, make: Callable[[_Given], _Made], given: Iterable[_Given]
+) -> tuple[_Made, ...]:
+    """Make each part of a field; an error names the part by its position."""
+    made: list[_Made] = []
+    for place, each in enumerate(given):
+        with in_field(f"{name}[{place}]"):
+            made.append(make(each))
+    return tuple(made)
+
+
+@unique
+class SchemaFault(StrEnum):
+    """What is wrong with a schema; a closed set, without a word of the schema."""
+
+    KEYWORD = "has a keyword that is not enforced"
+    UNKNOWN = "has an unknown keyword"
+    NEIGHBOUR = "has a keyword next to one that excludes others"
+    LENGTH = "has a length next to format"
+    FRACTION = "has a bound that is not an integer"
+    BOUND = "has a bound that is too large"
+    COUNT = "has a number that is too large"
+    VALUE = "has an invalid keyword"
+    PART = "has a part that is not a schema"
+    REFERENCE = "refers to something outside or missing"
+    CIRCLE = "refers to itself without anything between"
+    NOTHING = "permits no value"
+    NO_OBJECT = "permits no object"
+    DEPTH = "is nested too deeply"
+    PARTS = "has too many parts"
+    PROPERTIES = "has too many properties"
+    BOUNDS = "has too many bounds of numbers"
+    VALUES = "lists too many values"
+    REPEATS = "repeats too often"
+    ALIKE = "has too many alternatives that begin alike"
+    LONG = "takes too long to convert"
+    GRAMMAR = "needs too large a grammar"
+
+
+NOT_ENFORCED: Final = frozenset(
+    {
+        SchemaFault.KEYWORD,
+        SchemaFault.UNKNOWN,
+        SchemaFault.NEIGHBOUR,
+        SchemaFault.LENGTH,
+        SchemaFault.FRACTION,
+        SchemaFault.BOUND,
+        SchemaFault.COUNT,
+    }
+)
+"""Of schemas that are strict only."""
+
+TOO_LARGE: Final = frozenset(
+    {
+        SchemaFault.DEPTH,
+        SchemaFault.PARTS,
+        SchemaFault.PROPERTIES,
+        SchemaFault.BOUNDS,
+        SchemaFault.VALUES,
+        SchemaFault.REPEATS,
+        SchemaFault.ALIKE,
+        SchemaFault.LONG,
+        SchemaFault.GRAMMAR,
+    }
+)
+
+
 class SchemaError(RequestError):
     """A JSON schema uses what cannot be enforced, or exceeds a bound.
 
     Attributes:
-        reason: what is wrong.
+        reason: what is wrong; a ``SchemaFault`` if a schema was converted.
         keyword: the keyword of JSON Schema concerned; empty if there is none. A word
             that is no keyword of JSON Schema is the caller's text, and is not repeated.
         where: a path of keywords and positions, such as ``properties[2].items``; a
             property's name is the caller's text, its position is not.
+        most: the bound that it exceeds; 0: none.
     """
 
-    def __init__(self, reason: str, *, keyword: str = "", where: str = "") -> None:
+    def __init__(
+        self, reason: str, *, keyword: str = "", where: str = "", most: int = 0
+    ) -> None:
         named = f": {keyword}" if keyword else ""
-        super().__init__(f"the schema {reason}{named}, at {where or 'its root'}")
+        more = f" (more than {most})" if most else ""
+        super().__init__(f"the schema {reason}{more}{named}, at {where or 'its root'}")
         self.reason = reason
         self.keyword = keyword
         self.where = where
+        self.most = most
 
 
 class ContextSizeError(InferenceError):

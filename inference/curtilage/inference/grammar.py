@@ -5,17 +5,28 @@ before the library sees it: llama.cpp refuses some grammars without a reason, an
 the program over others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from typing import Final, Protocol
 
 from typing_extensions import override
 
+from curtilage.inference.errors import SchemaError, SchemaFault
+
 MAX_REPEATS: Final = 2000
 """llama.cpp refuses more."""
+MAX_ALL_REPEATS: Final = 20_000
+"""Of all schemas of a request: the library writes each repetition out, and takes 6 ms
+and 0.2 MB for 1,000."""
+MAX_RULES: Final = 20_000
+"""Of one grammar. More would not fit into the text that the library is given."""
+MAX_STEPS: Final = 2_000_000
+"""Of the conversion of all schemas of a request, in steps of about a microsecond."""
+_STEPS_A_LOOK: Final = 5000
 
 LAST_CHARACTER: Final = 0x10FFFF
+_ESCAPES: Final = {2: "x", 4: "u", 8: "U"}
+"""Of characters, by the digits that follow."""
 
 
 class Node(Protocol):
@@ -27,16 +38,8 @@ class Node(Protocol):
         """Whether it permits a text that ends, given the rules that do."""
         ...
 
-    def is_nullable(self, nullable: set[str]) -> bool:
-        """Whether it permits the empty text, given the rules that do."""
-        ...
-
     def rules(self) -> Iterator[str]:
         """Yield the names of all rules in it."""
-        ...
-
-    def first_rules(self, nullable: set[str]) -> Iterator[str]:
-        """Yield the names of the rules that can come before any character."""
         ...
 
     def pruned(self, finite: set[str]) -> "Node":
@@ -60,17 +63,7 @@ class Text(Node):
         return True
 
     @override
-    def is_nullable(self, nullable: set[str]) -> bool:
-        """If it is empty."""
-        return not self.text
-
-    @override
     def rules(self) -> Iterator[str]:
-        """None."""
-        yield from ()
-
-    @override
-    def first_rules(self, nullable: set[str]) -> Iterator[str]:
         """None."""
         yield from ()
 
@@ -101,17 +94,7 @@ class Chars(Node):
         return True
 
     @override
-    def is_nullable(self, nullable: set[str]) -> bool:
-        """Never."""
-        return False
-
-    @override
     def rules(self) -> Iterator[str]:
-        """None."""
-        yield from ()
-
-    @override
-    def first_rules(self, nullable: set[str]) -> Iterator[str]:
         """None."""
         yield from ()
 
@@ -123,7 +106,7 @@ class Chars(Node):
     @override
     def gbnf(self) -> str:
         """Write it as a class."""
-        return "[" + "".join(map(_range_text, self.ranges)) + "]"
+        return f"[{''.join(map(_range_text, self.ranges))}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +121,7 @@ class Rule(Node):
         return self.name in finite
 
     @override
-    def is_nullable(self, nullable: set[str]) -> bool:
-        """If the rule is."""
-        return self.name in nullable
-
-    @override
     def rules(self) -> Iterator[str]:
-        """Its own name."""
-        yield self.name
-
-    @override
-    def first_rules(self, nullable: set[str]) -> Iterator[str]:
         """Its own name."""
         yield self.name
 
@@ -175,23 +148,10 @@ class Chain(Node):
         return all(part.is_finite(finite) for part in self.parts)
 
     @override
-    def is_nullable(self, nullable: set[str]) -> bool:
-        """If each part is."""
-        return all(part.is_nullable(nullable) for part in self.parts)
-
-    @override
     def rules(self) -> Iterator[str]:
         """Those of all parts."""
         for part in self.parts:
             yield from part.rules()
-
-    @override
-    def first_rules(self, nullable: set[str]) -> Iterator[str]:
-        """Those of the parts up to the first that needs a character."""
-        for part in self.parts:
-            yield from part.first_rules(nullable)
-            if not part.is_nullable(nullable):
-                return
 
     @override
     def pruned(self, finite: set[str]) -> Node:
@@ -203,7 +163,7 @@ class Chain(Node):
     @override
     def gbnf(self) -> str:
         """Write the parts one after the other."""
-        return "(" + " ".join(part.gbnf() for part in self.parts) + ")"
+        return " ".join(_grouped(part, Choice) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,21 +178,10 @@ class Choice(Node):
         return any(option.is_finite(finite) for option in self.options)
 
     @override
-    def is_nullable(self, nullable: set[str]) -> bool:
-        """If one option is."""
-        return any(option.is_nullable(nullable) for option in self.options)
-
-    @override
     def rules(self) -> Iterator[str]:
         """Those of all options."""
         for option in self.options:
             yield from option.rules()
-
-    @override
-    def first_rules(self, nullable: set[str]) -> Iterator[str]:
-        """Those of each option."""
-        for option in self.options:
-            yield from option.first_rules(nullable)
 
     @override
     def pruned(self, finite: set[str]) -> Node:
@@ -243,7 +192,7 @@ class Choice(Node):
     @override
     def gbnf(self) -> str:
         """Write the options side by side."""
-        return "(" + " | ".join(option.gbnf() for option in self.options) + ")"
+        return "|".join(option.gbnf() for option in self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,19 +215,9 @@ class Repeat(Node):
         return self.least == 0 or self.body.is_finite(finite)
 
     @override
-    def is_nullable(self, nullable: set[str]) -> bool:
-        """If the body is, or may be missing."""
-        return self.least == 0 or self.body.is_nullable(nullable)
-
-    @override
     def rules(self) -> Iterator[str]:
         """Those of the body."""
         yield from self.body.rules()
-
-    @override
-    def first_rules(self, nullable: set[str]) -> Iterator[str]:
-        """Those of the body."""
-        yield from self.body.first_rules(nullable)
 
     @override
     def pruned(self, finite: set[str]) -> Node:
@@ -291,7 +230,8 @@ class Repeat(Node):
     def gbnf(self) -> str:
         """Write the body and its numbers."""
         most = "" if self.most is None else str(self.most)
-        return f"{self.body.gbnf()}{{{self.least},{most}}}"
+        body = _grouped(self.body, Choice, Chain, Repeat)
+        return f"{body}{{{self.least},{most}}}"
 
 
 EMPTY: Final = Text("")
@@ -325,26 +265,61 @@ def any_except(*characters: str) -> Chars:
     return Chars((*ranges, (start, LAST_CHARACTER)))
 
 
+def never() -> bool:
+    """Return False."""
+    return False
+
+
 class Grammar:
     """Rules that refer to each other by name.
+
+    Args:
+        expired: whether the time for the conversion is over; asked now and then.
 
     Attributes:
         rules: by their names.
         repeats: the sum of all numbers of repetitions; what adds them bounds it.
-        bounds: the number of bounds of numbers; likewise.
+        written: the sum of those that are in rules.
+        bounds: the number of bounds of numbers; as ``repeats``.
+        steps: the work so far; see ``spend``.
+        stacks: how many places of the grammar the library follows at once, at most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, expired: Callable[[], bool] = never) -> None:
         self.rules: dict[str, Node] = {}
-        self.repeats = 0
+        self.repeats = self.written = 0
         self.bounds = 0
+        self.stacks = 0
+        self._expired = expired
+        self.steps = self._look = 0
+        self._made: dict[Node, Rule] = {}
         self._common: dict[str, Rule] = {}
         self._new: list[str] = []
         self._finite = set[str]()
-        self._nullable = set[str]()
+
+    def spend(self, steps: int = 1) -> None:
+        """Count the work of a conversion.
+
+        Raises:
+            SchemaError: it is too much, or the time is over.
+        """
+        self.steps += steps
+        if self.steps > MAX_STEPS:
+            raise SchemaError(SchemaFault.LONG)
+        if self.steps >= self._look:
+            self._look = self.steps + _STEPS_A_LOOK
+            if self._expired():
+                raise SchemaError(SchemaFault.LONG)
 
     def reserve(self) -> Rule:
-        """Return a new rule, to be defined later: it may refer to itself."""
+        """Return a new rule, to be defined later: it may refer to itself.
+
+        Raises:
+            SchemaError: there are too many.
+        """
+        self.spend()
+        if len(self.rules) >= MAX_RULES:
+            raise SchemaError(SchemaFault.GRAMMAR, most=MAX_RULES)
         rule = Rule(f"r{len(self.rules)}")
         self.rules[rule.name] = NOTHING
         self._new.append(rule.name)
@@ -356,8 +331,19 @@ class Grammar:
         return rule
 
     def add(self, node: Node) -> Rule:
-        """Return a new rule that permits what the node does."""
-        return self.define(self.reserve(), node)
+        """Return a rule that permits what the node does: one for equal nodes.
+
+        Where two options begin alike the library follows both.
+
+        Raises:
+            SchemaError: there are too many.
+        """
+        if isinstance(node, Rule):
+            return node
+        self.spend()
+        if node not in self._made:
+            self._made[node] = self.define(self.reserve(), node)
+        return self._made[node]
 
     def common(self, name: str, make: Callable[[], Node]) -> Rule:
         """Return a rule that others have in common; it is made once."""
@@ -365,13 +351,38 @@ class Grammar:
             self._common[name] = self.add(make())
         return self._common[name]
 
+    def repeat(self, body: Node, least: int, most: int | None) -> Repeat:
+        """Return a repetition of numbers that a schema gives.
+
+        Raises:
+            SchemaError: there are too many.
+        """
+        self.written += least if most is None else most
+        if self.written > MAX_ALL_REPEATS:
+            raise SchemaError(SchemaFault.REPEATS, most=MAX_ALL_REPEATS)
+        return Repeat(body, least, most)
+
     def prune(self) -> None:
         """Remove each choice that no text fulfils, from the rules since the last time.
 
         Such a one would lead the model to a place where nothing is permitted any more.
         """
-        self._find_nullable()
-        self._where(lambda node, found: node.is_finite(found), self._finite)
+        users: dict[str, list[str]] = {}
+        sizes: dict[str, int] = {}
+        for name in self._new:
+            used = set(self.rules[name].rules())
+            sizes[name] = 1 + len(used)
+            for each in used:
+                users.setdefault(each, []).append(name)
+        waiting = list(self._new)
+        while waiting:
+            name = waiting.pop()
+            if name in self._finite:
+                continue
+            self.spend(sizes[name])
+            if self.rules[name].is_finite(self._finite):
+                self._finite.add(name)
+                waiting += users.get(name, ())
         for name in self._new:
             self.rules[name] = self.rules[name].pruned(self._finite)
         self._new = []
@@ -379,23 +390,6 @@ class Grammar:
     def permits_nothing(self, rule: Rule) -> bool:
         """Whether no text at all fulfils a rule; after ``prune``."""
         return self.rules[rule.name] == NOTHING
-
-    def recurses_at_once(self) -> bool:
-        """Whether a rule since the last ``prune`` needs itself before any character.
-
-        llama.cpp refuses that.
-        """
-        self._find_nullable()
-        firsts = {
-            name: set(self.rules[name].first_rules(self._nullable))
-            for name in self._new
-        }
-        try:
-            # In proportion to the rules: some schemas make one long chain of them.
-            TopologicalSorter(firsts).prepare()
-        except CycleError:
-            return True
-        return False
 
     def gbnf(self, root: Rule) -> str:
         """Return the rules that ``root`` needs, in llama.cpp's notation."""
@@ -410,22 +404,75 @@ class Grammar:
         lines += [f"{name} ::= {self.rules[name].gbnf()}" for name in needed]
         return "\n".join(lines) + "\n"
 
-    def _find_nullable(self) -> None:
-        self._where(lambda node, found: node.is_nullable(found), self._nullable)
 
-    def _where(self, holds: Callable[[Node, set[str]], bool], found: set[str]) -> None:
-        """Add the new rules for which it holds, given those for which it does."""
-        before = -1
-        # Both ways in turn: rules mostly refer to later ones, some to earlier ones.
-        while len(found) > before:
-            before = len(found)
-            for name in (*self._new, *reversed(self._new)):
-                if name not in found and holds(self.rules[name], found):
-                    found.add(name)
+class _Place:
+    """A place in a tree of texts: what may follow there."""
+
+    __slots__ = ("end", "following", "node", "path")
+
+    def __init__(self) -> None:
+        self.end: Node | None = None
+        self.following: dict[str, _Place] = {}
+        # Its only way on, backwards, and what is at the end of that.
+        self.path: list[str] = []
+        self.node: Node = NOTHING
+
+
+def prefix_tree(grammar: Grammar, ends: Mapping[str, Node]) -> tuple[Node, int]:
+    """Return one of the texts, each with what follows it, and the tree's width.
+
+    Texts that begin alike have their beginning in common: else the library would
+    follow each of them. The width is how many ways on a place has, at most.
+
+    Raises:
+        SchemaError: it is too large.
+    """
+    root = _Place()
+    places = [root]
+    for text, end in ends.items():
+        grammar.spend(1 + len(text))
+        place = root
+        for character in text:
+            if character not in place.following:
+                place.following[character] = _Place()
+                places.append(place.following[character])
+            place = place.following[character]
+        place.end = end
+    width = 1
+    # Each after all that follow it.
+    for place in reversed(places):
+        options = [] if place.end is None else [place.end]
+        for character, following in place.following.items():
+            following.path.append(character)
+            if len(place.following) == 1 and not options:
+                # A list that no other place has: in all, one step for each character.
+                place.path, place.node = following.path, following.node
+                break
+            options.append(_after(following))
+        else:
+            width = max(width, len(options))
+            place.node = (
+                options[0] if len(options) == 1 else grammar.add(choice(*options))
+            )
+    return _after(root), width
+
+
+def _after(place: _Place) -> Node:
+    text = Text("".join(reversed(place.path)))
+    if place.node == EMPTY:
+        return text
+    return chain(text, place.node) if text.text else place.node
+
+
+def _grouped(node: Node, *kinds: type[Node]) -> str:
+    if isinstance(node, Choice) and len(node.options) == 1:
+        # The library makes a rule of each group.
+        return _grouped(node.options[0], *kinds)
+    return f"({node.gbnf()})" if isinstance(node, kinds) else node.gbnf()
 
 
 def _range_text(ends: tuple[int, int]) -> str:
-    first, last = (f"\\U{code:08X}" for code in ends)
+    first, last = (_escaped(chr(code)) for code in ends)
     return first if first == last else f"{first}-{last}"
 
 
@@ -434,4 +481,6 @@ def _escaped(character: str) -> str:
     # end the quotation.
     if character.isascii() and character.isalnum():
         return character
-    return f"\\U{ord(character):08X}"
+    code = ord(character)
+    size = next(size for size in (2, 4, 8) if code < 16**size)
+    return f"\\{_ESCAPES[size]}{code:0{size}X}"

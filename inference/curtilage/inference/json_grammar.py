@@ -25,13 +25,12 @@ MAX_ANY_DEPTH: Final = 16
 
 HEX: Final = Chars(((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)))
 _SPACE: Final = Text(" ")
+_NOT_ZERO: Final = Chars(((0x31, 0x39),))
 # One way for each kind of layout: with more the library follows many ways at once.
 GAP: Final = choice(
     EMPTY, _SPACE, chain(Text("\n"), Repeat(choice(_SPACE, Text("\t")), 0, 20))
 )
 """White space where JSON permits some; bounded: small models repeat it for ever."""
-
-COLON: Final = chain(Text(":"), optional(_SPACE))
 
 CHARACTER: Final = choice(
     # As itself: anything but quote, backslash, controls and halves of a pair.
@@ -64,6 +63,9 @@ CHARACTER: Final = choice(
 class JsonRules:
     """The rules that a grammar needs for JSON, each added once.
 
+    What begins an object or array is the same for all of them, the empty one included,
+    so that the library follows one way up to the first member.
+
     Args:
         grammar: takes them.
     """
@@ -71,42 +73,43 @@ class JsonRules:
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
         self.gap = grammar.common("gap", lambda: GAP)
+        self.space = grammar.common("space", lambda: optional(_SPACE))
         self.character = grammar.common("character", lambda: CHARACTER)
-        self.text = grammar.common("text", lambda: self.text_of(0, None))
+        self.text = self.text_of(0, None)
         self.integer = grammar.common("integer", lambda: integer_between(None, None))
         self.number = grammar.common("number", lambda: _NUMBER)
+        self.closed = grammar.common("closed", lambda: chain(self.gap, Text("}")))
 
-    def text_of(self, least: int, most: int | None) -> Node:
+    def text_of(self, least: int, most: int | None) -> Rule:
         """Return a text of so many characters."""
-        return chain(Text('"'), Repeat(self.character, least, most), Text('"'))
+        return self.grammar.common(
+            f"text {least} {most}",
+            lambda: chain(
+                Text('"'),
+                self.grammar.repeat(self.character, least, most),
+                Text('"'),
+            ),
+        )
 
-    def object_of(self, value: Node) -> Node:
-        """Return an object of any keys, each with such a value."""
-        member = chain(self.text, COLON, value)
-        return self.braced(optional(self.listed(member, 0, None)))
+    def begun(self, bracket: str, *options: Node) -> Node:
+        """Return an object or array: its bracket, and one of what may follow that."""
+        return chain(Text(bracket), self.gap, choice(*options))
 
-    def braced(self, members: Node) -> Node:
-        """Return an object of these members."""
-        if members == EMPTY:
-            return chain(Text("{"), self.gap, Text("}"))
-        return chain(Text("{"), self.gap, members, self.gap, Text("}"))
+    def entry(self, value: Node) -> Node:
+        """Return a member of any name, with such a value."""
+        return chain(self.text, Text(":"), self.space, value)
 
-    def array_of(self, value: Node, least: int, most: int | None) -> Node:
-        """Return an array of so many such values."""
-        if most == 0:
-            items: Node = EMPTY
-        else:
-            items = self.listed(
-                value, max(least - 1, 0), None if most is None else most - 1
-            )
-        if least == 0:
-            items = optional(items)
-        return chain(Text("["), self.gap, items, self.gap, Text("]"))
-
-    def listed(self, value: Node, least: int, most: int | None) -> Node:
-        """Return a value and so many more, with commas."""
+    def items(self, value: Node, least: int, most: int | None) -> Node:
+        """Return so many values, one at least, and the end of their array."""
         more = self.grammar.add(chain(Text(","), self.gap, value))
-        return chain(value, Repeat(more, least, most))
+        return chain(
+            value,
+            self.grammar.repeat(
+                more, max(least - 1, 0), None if most is None else most - 1
+            ),
+            self.gap,
+            Text("]"),
+        )
 
     def any_value(self) -> Rule:
         """Return any value, nested at most ``MAX_ANY_DEPTH`` deep."""
@@ -125,14 +128,17 @@ class JsonRules:
             lambda: choice(
                 flat,
                 self._object(depth),
-                self.array_of(self._value(depth - 1), 0, None),
+                self.begun("[", Text("]"), self.items(self._value(depth - 1), 0, None)),
             ),
         )
 
     def _object(self, depth: int) -> Rule:
-        return self.grammar.common(
-            f"object {depth}", lambda: self.object_of(self._value(depth - 1))
-        )
+        return self.grammar.common(f"object {depth}", lambda: self._object_node(depth))
+
+    def _object_node(self, depth: int) -> Node:
+        entry = self.grammar.add(self.entry(self._value(depth - 1)))
+        more = self.grammar.add(chain(Text(","), self.gap, entry))
+        return self.begun("{", Text("}"), chain(entry, Repeat(more), self.closed))
 
 
 def integer_between(least: int | None, most: int | None) -> Node:
@@ -177,11 +183,20 @@ def natural_between(least: int, most: int | None) -> Node:
     if most is None:
         most = 10 ** max(MAX_DIGITS, len(str(least))) - 1
     options: list[Node] = []
+    whole: list[int] = []
     for digits in range(len(str(least)), len(str(most)) + 1):
-        first = max(least, 0 if digits == 1 else 10 ** (digits - 1))
-        last = min(most, 10**digits - 1)
-        if first <= last:
+        lowest = 10 ** (digits - 1) if digits > 1 else 0
+        first, last = max(least, lowest), min(most, 10**digits - 1)
+        if first <= max(lowest, 1) and last == 10**digits - 1:
+            whole.append(digits)
+        elif first <= last:
             options.append(digits_between(str(first), str(last)))
+    if whole:
+        # In one: numbers of each length by themselves would all begin alike.
+        rest = Repeat(DIGIT, whole[0] - 1, whole[-1] - 1)
+        options.append(chain(_NOT_ZERO, rest) if whole[-1] > 1 else _NOT_ZERO)
+        if least == 0:
+            options.append(Text("0"))
     return choice(*options)
 
 

@@ -1,9 +1,10 @@
-"""Reads JSON texts strictly: one value, no doubled keys, no NaN. Pure."""
+"""Reads JSON texts strictly: one value, no doubled keys, no NaN; finds parts. Pure."""
 
 import json
 import re
+from collections.abc import Collection
 from itertools import accumulate
-from typing import Final, NoReturn
+from typing import Final, NoReturn, cast
 
 from curtilage.inference.errors import RequestError
 
@@ -37,6 +38,46 @@ def read_json(text: str, what: str) -> object:
 def write_json(value: object) -> str:
     """Return a value's JSON text, as models see it in their training."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def part_of(
+    root: object, pointer: str, *, known: Collection[str]
+) -> tuple[object, tuple[str, ...]] | None:
+    """Return the part that a pointer within a document names; None: there is none.
+
+    Args:
+        root: the document.
+        pointer: ``#``, or ``#/`` and the steps.
+        known: keys that may be repeated.
+
+    Returns:
+        The part and its place: known keys, and positions instead of others.
+    """
+    if not re.fullmatch(r"#(?:/.*)?", pointer, re.DOTALL):
+        return None
+    value: object = root
+    place: list[str] = []
+    for step in pointer.split("/")[1:]:
+        found = _step(value, step.replace("~1", "/").replace("~0", "~"), known)
+        if found is None:
+            return None
+        value, at = found
+        place.append(at)
+    return value, tuple(place)
+
+
+def _step(
+    value: object, name: str, known: Collection[str]
+) -> tuple[object, str] | None:
+    if isinstance(value, dict):
+        parts = cast("dict[str, object]", value)
+        if name not in parts:
+            return None
+        return parts[name], name if name in known else f"[{[*parts].index(name)}]"
+    if not isinstance(value, list) or not re.fullmatch("[0-9]{1,4}", name):
+        return None
+    items = cast("list[object]", value)
+    return (items[int(name)], f"[{int(name)}]") if int(name) < len(items) else None
 
 
 def _read(text: str) -> tuple[bool, object]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, cast
 
-from curtilage.inference.errors import RequestError, SchemaError
+from curtilage.inference.errors import RequestError, SchemaError, in_field
 from curtilage.inference.grammar import Grammar, Rule
 from curtilage.inference.json_grammar import JsonRules
 from curtilage.inference.json_text import read_json
@@ -26,6 +26,7 @@ MAX_CALLS: Final = 128
 """Of one turn."""
 MAX_ID_CHARS: Final = 128
 MAX_SCHEMA_CHARS: Final = 64 * 1024
+MAX_SPEAKER_CHARS: Final = 64
 NO_ARGUMENTS: Final = '{"type": "object", "properties": {}}'
 
 _NAME: Final = re.compile("[a-zA-Z0-9_-]{1,64}")
@@ -172,14 +173,14 @@ class ChatMessage:
         role: one of ``ROLES``.
         content: the text; never becomes a control token. Empty if the turn is tool
             calls alone.
-        name: of the participant, if there are several with one role; as of a ``Tool``,
-            or empty.
+        name: of the participant, if there are several with one role: a text of up to
+            ``MAX_SPEAKER_CHARS`` characters, or empty. The model reads it.
         tool_calls: what the assistant asked to have called.
         tool_call_id: the call whose result a tool's turn is; or empty.
 
     Raises:
         RequestError: the role is unknown, a field belongs to another role, a name is
-            invalid, or a text has no UTF-8 form.
+            too long, or a text has no UTF-8 form.
     """
 
     role: str
@@ -193,8 +194,11 @@ class ChatMessage:
         if self.role not in ROLES:
             raise RequestError("a message has an unknown role")
         refuse_unencodable(self.content, "a message")
-        if self.name:
-            _refuse_name(self.name, "a message")
+        if len(self.name) > MAX_SPEAKER_CHARS:
+            raise RequestError(
+                f"a message's name has more than {MAX_SPEAKER_CHARS} characters"
+            )
+        refuse_unencodable(self.name, "a message's name")
         if self.tool_calls and self.role != "assistant":
             raise RequestError("a message that is not the assistant's has tool calls")
         if len(self.tool_calls) > MAX_CALLS:
@@ -241,14 +245,15 @@ class GenerateRequest:
         if not self.messages:
             raise RequestError("there is no message")
         for text in self.settings.stop:
-            refuse_unencodable(text, "a stop string")
+            with in_field("stop"):
+                refuse_unencodable(text, "a stop string")
         self._check_tools()
         self._check_results()
 
     @property
     def chars(self) -> int:
         """Number of characters that the model reads, without those of its template."""
-        texts = [each.content for each in self.messages]
+        texts = [f"{each.name}{each.content}" for each in self.messages]
         for call in (call for each in self.messages for call in each.tool_calls):
             texts += (call.name, call.arguments)
         for tool in () if self.tool_choice == "none" else self.tools:

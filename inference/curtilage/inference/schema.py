@@ -1,49 +1,46 @@
 """Turns a JSON schema into grammar rules, or refuses it. Pure.
 
-Everything that the rules permit is valid by the schema. They permit less where JSON
-Schema permits more than a grammar can say well: an object has the named properties, in
-the schema's order, and others only if it names none.
+Each part of the schema becomes a set of alternatives (``alternatives``), and the sets
+become rules (``value_rules``). Everything that the rules permit is valid by the schema.
+They permit less where JSON Schema permits more than a grammar can say well: an object
+has the named properties, in the schema's order, and others only if it names none.
 
 A keyword that is not enforced is refused if the schema is strict. Else it is left out:
 the rest is enforced, and the answer may break that keyword.
 """
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn, cast
 
-from curtilage.inference.errors import SchemaError
+from curtilage.inference.alternatives import (
+    ANY_OBJECT,
+    ANYTHING,
+    NONE,
+    Alternative,
+    Alternatives,
+    Array,
+    Dictionary,
+    Formatted,
+    Integers,
+    Literal,
+    Member,
+    Numbers,
+    Object,
+    Texts,
+    Values,
+)
+from curtilage.inference.errors import SchemaError, SchemaFault
 from curtilage.inference.formats import FORMATS
-from curtilage.inference.grammar import (
-    EMPTY,
-    MAX_REPEATS,
-    NOTHING,
-    Chain,
-    Choice,
-    Grammar,
-    Node,
-    Rule,
-    Text,
-    chain,
-    choice,
-)
-from curtilage.inference.json_grammar import (
-    COLON,
-    JsonRules,
-    integer_between,
-    number_between,
-)
-from curtilage.inference.json_text import write_json
+from curtilage.inference.grammar import MAX_ALL_REPEATS, MAX_REPEATS, Grammar, Rule
+from curtilage.inference.json_text import part_of, write_json
+from curtilage.inference.value_rules import ValueRules
 
 MAX_PROPERTIES: Final = 1000
 MAX_ENUM_VALUES: Final = 1000
 MAX_SCHEMAS: Final = 5000
 MAX_NESTED: Final = 64
 """Depth of schemas within schemas, references followed: the conversion recurses."""
-MAX_ALL_REPEATS: Final = 20_000
-"""Of all schemas of a request: the library writes each repetition out, and takes 6 ms
-and 0.2 MB for 1,000."""
 MAX_BOUNDS: Final = 1000
 """Of the numbers of all schemas of a request: a range takes a millisecond to convert,
 and 3,500 characters of the grammar."""
@@ -86,12 +83,14 @@ _UNENFORCED: Final = frozenset(
     }
 )  # fmt: skip
 
-_KEYWORDS: Final = (
-    _ANNOTATIONS
-    | _STRUCTURE
-    | _UNENFORCED
-    | {"type"}
-    | frozenset[str]().union(*_BY_TYPE.values())
+KEYWORDS: Final = (
+    *sorted(
+        _ANNOTATIONS
+        | _STRUCTURE
+        | _UNENFORCED
+        | {"type"}
+        | frozenset[str]().union(*_BY_TYPE.values())
+    ),
 )
 """Those whose names may be repeated in an error."""
 
@@ -111,12 +110,11 @@ def add_schema(grammar: Grammar, schema: Schema, *, strict: bool) -> Rule:
         SchemaError: it has such a keyword, is malformed or too large, refers to nothing
             or to itself at once, or permits nothing.
     """
-    rule = _Converter(grammar, schema, strict=strict).convert()
-    if grammar.recurses_at_once():
-        raise SchemaError("refers to itself without anything between", keyword="$ref")
+    values, found = _converted(grammar, schema, strict=strict)
+    rule = ValueRules(grammar, values).add(found)
     grammar.prune()
     if grammar.permits_nothing(rule):
-        raise SchemaError("permits no value")
+        raise SchemaError(SchemaFault.NOTHING)
     return rule
 
 
@@ -126,75 +124,85 @@ def add_object_schema(grammar: Grammar, schema: Schema, *, strict: bool) -> Rule
     Raises:
         SchemaError: as ``add_schema``, or it permits no object.
     """
-    rule = add_schema(grammar, schema, strict=strict)
-    only = grammar.add(_objects_of(grammar, grammar.rules[rule.name], set()))
+    values, found = _converted(grammar, schema, strict=strict)
+    objects = {each for each in found if _is_object(each)}
+    if found >= ANYTHING:
+        objects.add(ANY_OBJECT)
+    rule = ValueRules(grammar, values).add(frozenset(objects))
     grammar.prune()
-    if grammar.permits_nothing(only):
-        raise SchemaError("permits no object", keyword="type")
-    return only
+    if grammar.permits_nothing(rule):
+        raise SchemaError(SchemaFault.NO_OBJECT, keyword="type")
+    return rule
 
 
-def _objects_of(grammar: Grammar, node: Node, seen: set[str]) -> Node:
-    """Return the options that begin with a brace."""
-    if isinstance(node, Rule) and node.name not in seen:
-        return _objects_of(grammar, grammar.rules[node.name], seen | {node.name})
-    if isinstance(node, Choice):
-        options = (_objects_of(grammar, option, seen) for option in node.options)
-        return choice(*options)
-    first = node.parts[0] if isinstance(node, Chain) and node.parts else node
-    begins = isinstance(first, Text) and first.text.startswith("{")
-    return node if begins else NOTHING
+def _is_object(alternative: Alternative) -> bool:
+    if isinstance(alternative, Literal):
+        return alternative.text.startswith("{")
+    return isinstance(alternative, Object | Dictionary)
+
+
+def _converted(
+    grammar: Grammar, schema: Schema, *, strict: bool
+) -> tuple[Values, Alternatives]:
+    values = Values(grammar.spend)
+    found = _Converter(grammar, values, schema, strict=strict).convert()
+    values.resolve()
+    return values, values.of(found)
 
 
 class _Converter:
-    """One conversion: the schema, the rules made so far, and the counts."""
+    """One conversion: the schema, the sets found so far, and the counts."""
 
-    def __init__(self, grammar: Grammar, root: Schema, *, strict: bool) -> None:
+    def __init__(
+        self, grammar: Grammar, values: Values, root: Schema, *, strict: bool
+    ) -> None:
         self._grammar = grammar
-        self._json = JsonRules(grammar)
+        self._values = values
         self._root = root
         self._strict = strict
-        self._referred: dict[str, Rule] = {}
+        self._referred: dict[str, int] = {}
         self._properties = 0
-        self._values = 0
+        self._listed_values = 0
         self._schemas = 0
         self._depth = 0
 
-    def convert(self) -> Rule:
+    def convert(self) -> int:
         return self._schema(self._root, ())
 
-    def _schema(self, schema: object, at: Place) -> Rule:
+    def _schema(self, schema: object, at: Place) -> int:
+        """Return the set of a schema, by its number."""
         self._schemas += 1
+        self._grammar.spend()
         if self._schemas > MAX_SCHEMAS:
-            raise SchemaError(f"has more than {MAX_SCHEMAS} parts")
+            raise SchemaError(SchemaFault.PARTS, most=MAX_SCHEMAS)
         if schema is True:
-            return self._json.any_value()
+            return self._values.add(ANYTHING)
         if schema is False:
-            return self._grammar.add(NOTHING)
+            return self._values.add(NONE)
         if not isinstance(schema, dict):
-            raise SchemaError("has a part that is not a schema", where=_where(at))
+            raise SchemaError(SchemaFault.PART, where=_where(at))
         # References make it deeper than the text is nested.
         if self._depth >= MAX_NESTED:
-            raise SchemaError(f"is nested more than {MAX_NESTED} deep")
+            raise SchemaError(SchemaFault.DEPTH, most=MAX_NESTED)
         self._depth += 1
-        rule = self._grammar.add(self._node(cast("Schema", schema), at))
+        value = self._values.add(self._alternatives(cast("Schema", schema), at))
         self._depth -= 1
-        return rule
+        return value
 
-    def _node(self, schema: Schema, at: Place) -> Node:
+    def _alternatives(self, schema: Schema, at: Place) -> Alternatives:
         if schema.keys() <= _ANNOTATIONS:
-            return self._json.any_value()
+            return ANYTHING
         types = self._types(schema, at)
         self._refuse_unenforced(schema, types, at)
         structure = [word for word in _STRUCTURE if word in schema]
         if not structure:
-            return choice(*(self._of_type(kind, schema, at) for kind in types))
+            return NONE.union(*(self._of_type(kind, schema, at) for kind in types))
         structure.sort(key=_ORDER.index)
         word = structure[0]
         for other in sorted(set(schema) - _ANNOTATIONS - {word}):
             # The type says which of the listed values count.
             if not (word in {"enum", "const"} and other == "type"):
-                self._unenforced(other, at, f"has a keyword next to {word}")
+                self._unenforced(other, at, SchemaFault.NEIGHBOUR)
         if word == "$ref":
             return self._reference(schema["$ref"], at)
         if word in {"enum", "const"}:
@@ -217,13 +225,13 @@ class _Converter:
                 self._unenforced(word, at)
 
     def _unenforced(
-        self, word: str, at: Place, reason: str = "has a keyword that is not enforced"
+        self, word: str, at: Place, reason: SchemaFault = SchemaFault.KEYWORD
     ) -> None:
         if not self._strict:
             return
-        if word not in _KEYWORDS:
+        if word not in KEYWORDS:
             # The word is the caller's own.
-            raise SchemaError("has an unknown keyword", where=_where(at))
+            raise SchemaError(SchemaFault.UNKNOWN, where=_where(at))
         raise SchemaError(reason, keyword=word, where=_where(at))
 
     def _types(self, schema: Schema, at: Place) -> list[str]:
@@ -231,12 +239,10 @@ class _Converter:
         named = cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]
         types = [kind for kind in named if isinstance(kind, str) and kind in _BY_TYPE]
         if len(types) < len(named) or not types:
-            raise SchemaError(
-                "has an invalid keyword", keyword="type", where=_where(at)
-            )
+            raise SchemaError(SchemaFault.VALUE, keyword="type", where=_where(at))
         return types
 
-    def _of_type(self, kind: str, schema: Schema, at: Place) -> Node:
+    def _of_type(self, kind: str, schema: Schema, at: Place) -> Alternatives:
         if kind in _CONSTANTS:
             return _CONSTANTS[kind]
         made = {
@@ -246,11 +252,11 @@ class _Converter:
             "integer": self._integer,
             "number": self._number,
         }
-        return made[kind](schema, at)
+        return frozenset(made[kind](schema, at))
 
     # Objects.
 
-    def _object(self, schema: Schema, at: Place) -> Node:
+    def _object(self, schema: Schema, at: Place) -> Iterable[Alternative]:
         named = self._mapping(schema, "properties", at)
         required = self._words(schema, "required", at)
         others = schema.get("additionalProperties", True)
@@ -260,67 +266,54 @@ class _Converter:
         missing = [word for word in required if word not in named]
         self._properties += len(named) + len(missing)
         if self._properties > MAX_PROPERTIES:
-            raise SchemaError(f"has more than {MAX_PROPERTIES} properties")
+            raise SchemaError(SchemaFault.PROPERTIES, most=MAX_PROPERTIES)
         if not named and not missing:
             # Without any named one it is a dictionary, unless it may have no others.
             if others is False or (
                 "properties" in schema and "additionalProperties" not in schema
             ):
-                return self._json.braced(EMPTY)
+                return [self._values.object_of(())]
             if others is True:
-                return self._json.any_object()
-            return self._json.object_of(self._schema(others, others_at))
+                return [ANY_OBJECT]
+            return [Dictionary(self._schema(others, others_at))]
+        needed = set(required)
         members = [
-            (name, self._schema(value, (*at, f"properties[{place}]")), name in required)
+            Member(
+                _key(name),
+                self._schema(value, (*at, f"properties[{place}]")),
+                name in needed,
+            )
             for place, (name, value) in enumerate(named.items())
         ]
-        members += [(name, self._schema(others, others_at), True) for name in missing]
-        return self._json.braced(self._members(members))
-
-    def _members(self, members: Sequence[tuple[str, Rule, bool]]) -> Node:
-        """Return the members in order, with a comma before each but the first one.
-
-        From the last one on: what follows a member depends only on whether there was
-        one before it.
-        """
-        first: Node = EMPTY
-        more: Node = EMPTY
-        for name, value, required in reversed(members):
-            member = chain(Text(write_json(name)), COLON, value, more)
-            another = chain(Text(","), self._json.gap, member)
-            # Pruned before: an optional one without any value is always missing.
-            if required:
-                first, more = self._grammar.add(member), self._grammar.add(another)
-            else:
-                first = self._grammar.add(choice(member, first))
-                more = self._grammar.add(choice(another, more))
-        return first
+        members += [
+            Member(_key(name), self._schema(others, others_at), required=True)
+            for name in missing
+        ]
+        return [self._values.object_of(members)]
 
     # The others.
 
-    def _array(self, schema: Schema, at: Place) -> Node:
+    def _array(self, schema: Schema, at: Place) -> Iterable[Alternative]:
         least = self._count(schema, "minItems", at) or 0
         most = self._count(schema, "maxItems", at)
         if most is not None and most < least:
-            return NOTHING
+            return NONE
         items = self._schema(schema.get("items", True), (*at, "items"))
-        return self._json.array_of(items, least, most)
+        return [Array(items, least, most)]
 
-    def _string(self, schema: Schema, at: Place) -> Node:
+    def _string(self, schema: Schema, at: Place) -> Iterable[Alternative]:
         least = self._count(schema, "minLength", at) or 0
         most = self._count(schema, "maxLength", at)
         if most is not None and most < least:
-            return NOTHING
+            return NONE
         named = schema.get("format")
         if not isinstance(named, str) or named not in FORMATS:
-            return self._json.text_of(least, most)
+            return [Texts(least, most)]
         for word in sorted({"minLength", "maxLength"} & schema.keys()):
-            self._unenforced(word, at, "has a length next to format")
-        return chain(Text('"'), FORMATS[named], Text('"'))
+            self._unenforced(word, at, SchemaFault.LENGTH)
+        return [Formatted(named)]
 
-    def _integer(self, schema: Schema, at: Place) -> Node:
-        if not schema.keys() & _BY_TYPE["integer"]:
-            return self._json.integer
+    def _integer(self, schema: Schema, at: Place) -> Iterable[Alternative]:
         above = self._bound(schema, "exclusiveMinimum", at)
         below = self._bound(schema, "exclusiveMaximum", at)
         lows = [
@@ -331,23 +324,27 @@ class _Converter:
             self._bound(schema, "maximum", at),
             None if below is None else math.ceil(below) - 1,
         ]
-        return integer_between(
-            max((math.ceil(each) for each in lows if each is not None), default=None),
-            min((math.floor(each) for each in highs if each is not None), default=None),
+        low = max((math.ceil(each) for each in lows if each is not None), default=None)
+        high = min(
+            (math.floor(each) for each in highs if each is not None), default=None
         )
+        empty = low is not None and high is not None and low > high
+        return NONE if empty else [Integers(low, high)]
 
-    def _number(self, schema: Schema, at: Place) -> Node:
+    def _number(self, schema: Schema, at: Place) -> Iterable[Alternative]:
         low = self._bound(schema, "minimum", at)
         high = self._bound(schema, "maximum", at)
         for word, bound in (("minimum", low), ("maximum", high)):
             if bound is not None and bound != int(bound):
-                self._unenforced(word, at, "has a bound that is not an integer")
+                self._unenforced(word, at, SchemaFault.FRACTION)
                 low = high = None
-        if low is high is None:
-            return self._json.number
-        return number_between(
-            None if low is None else int(low), None if high is None else int(high)
-        )
+        if low is not None and high is not None and low > high:
+            return NONE
+        return [
+            Numbers(
+                None if low is None else int(low), None if high is None else int(high)
+            )
+        ]
 
     def _bound(self, schema: Schema, word: str, at: Place) -> float | None:
         bound = schema.get(word)
@@ -356,29 +353,29 @@ class _Converter:
         if isinstance(bound, bool) or not isinstance(bound, int | float):
             _malformed(word, at)
         if not abs(bound) <= MAX_INTEGER:
-            self._unenforced(word, at, "has a bound that is too large")
+            self._unenforced(word, at, SchemaFault.BOUND)
             return None
         self._grammar.bounds += 1
         if self._grammar.bounds > MAX_BOUNDS:
-            raise SchemaError(f"has more than {MAX_BOUNDS} bounds of numbers")
+            raise SchemaError(SchemaFault.BOUNDS, most=MAX_BOUNDS)
         return bound
 
     def _listed(
         self, word: str, values: object, types: Sequence[str], at: Place
-    ) -> Node:
+    ) -> Alternatives:
         if word == "const":
             values = [values]
         if not isinstance(values, list) or not values:
             _malformed(word, at)
         listed = cast("list[object]", values)
-        self._values += len(listed)
-        if self._values > MAX_ENUM_VALUES:
-            raise SchemaError(f"lists more than {MAX_ENUM_VALUES} values")
-        return choice(
-            *(Text(write_json(value)) for value in listed if _is_of(value, types))
+        self._listed_values += len(listed)
+        if self._listed_values > MAX_ENUM_VALUES:
+            raise SchemaError(SchemaFault.VALUES, most=MAX_ENUM_VALUES)
+        return frozenset(
+            Literal(write_json(value)) for value in listed if _is_of(value, types)
         )
 
-    def _options(self, word: str, options: object, at: Place) -> Node:
+    def _options(self, word: str, options: object, at: Place) -> Alternatives:
         if not isinstance(options, list) or not options:
             _malformed(word, at)
         parts = cast("list[object]", options)
@@ -386,29 +383,29 @@ class _Converter:
         if word != "anyOf" and len(parts) > 1:
             self._unenforced(word, at)
             if word == "allOf":
-                return self._json.any_value()
-        return choice(
-            *(
-                self._schema(part, (*at, f"{word}[{place}]"))
-                for place, part in enumerate(parts)
-            )
-        )
+                return ANYTHING
+        found: set[Alternative] = set()
+        for place, part in enumerate(parts):
+            of = self._values.of(self._schema(part, (*at, f"{word}[{place}]")))
+            self._grammar.spend(len(of))
+            found |= of
+        return frozenset(found)
 
-    def _reference(self, pointer: object, at: Place) -> Node:
+    def _reference(self, pointer: object, at: Place) -> Alternatives:
         if not isinstance(pointer, str):
             _malformed("$ref", at)
         if pointer in self._referred:
-            return self._referred[pointer]
-        found = _resolved(self._root, pointer)
+            return self._values.of(self._referred[pointer])
+        found = part_of(self._root, pointer, known=KEYWORDS)
         if found is None:
-            raise SchemaError(
-                "refers to something outside or missing",
-                keyword="$ref",
-                where=_where(at),
-            )
+            raise SchemaError(SchemaFault.REFERENCE, keyword="$ref", where=_where(at))
         target, place = found
-        rule = self._referred[pointer] = self._grammar.reserve()
-        return self._grammar.define(rule, self._schema(target, place))
+        reserved = self._referred[pointer] = self._values.reserve()
+        value = self._schema(target, place)
+        # What refers to it from within has the reserved number; others the set itself.
+        self._values.define(reserved, value)
+        self._referred[pointer] = value
+        return self._values.of(value)
 
     # Values of keywords.
 
@@ -434,11 +431,11 @@ class _Converter:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             _malformed(word, at)
         if value > MAX_REPEATS:
-            self._unenforced(word, at, "has a number that is too large")
+            self._unenforced(word, at, SchemaFault.COUNT)
             return None
         self._grammar.repeats += value
         if self._grammar.repeats > MAX_ALL_REPEATS:
-            raise SchemaError(f"repeats more than {MAX_ALL_REPEATS} times")
+            raise SchemaError(SchemaFault.REPEATS, most=MAX_ALL_REPEATS)
         return value
 
 
@@ -453,16 +450,20 @@ _KINDS: Final[dict[type, tuple[str, ...]]] = {
 }
 """The types of a value, by how Python reads it; a fraction is no integer."""
 
-_CONSTANTS: Final[dict[str, Node]] = {
-    "boolean": choice(Text("true"), Text("false")),
-    "null": Text("null"),
+_CONSTANTS: Final[dict[str, Alternatives]] = {
+    "boolean": frozenset({Literal("true"), Literal("false")}),
+    "null": frozenset({Literal("null")}),
 }
 _TYPED: Final = frozenset[str]().union(*_BY_TYPE.values())
 _ORDER: Final = ("$ref", "enum", "const", "anyOf", "oneOf", "allOf")
 
 
 def _malformed(word: str, at: Place) -> NoReturn:
-    raise SchemaError("has an invalid keyword", keyword=word, where=_where(at))
+    raise SchemaError(SchemaFault.VALUE, keyword=word, where=_where(at))
+
+
+def _key(name: str) -> str:
+    return f"{write_json(name)}:"
 
 
 def _where(at: Place) -> str:
@@ -490,31 +491,3 @@ def _is_of(value: object, types: Sequence[str]) -> bool:
     if isinstance(value, float) and not value.is_integer():
         return "number" in types
     return any(kind in types for kind in _KINDS[type(value)])
-
-
-def _resolved(root: Schema, pointer: str) -> tuple[object, Place] | None:
-    """Return what a reference within the schema refers to, and its place."""
-    if not re.fullmatch(r"#(?:/.*)?", pointer, re.DOTALL):
-        return None
-    value: object = root
-    place: list[str] = []
-    for step in pointer.split("/")[1:]:
-        found = _part(value, step.replace("~1", "/").replace("~0", "~"))
-        if found is None:
-            return None
-        value, at = found
-        place.append(at)
-    return value, tuple(place)
-
-
-def _part(value: object, name: str) -> tuple[object, str] | None:
-    """Return a part of a value, and its keyword or position."""
-    if isinstance(value, dict):
-        parts = cast("Schema", value)
-        if name not in parts:
-            return None
-        return parts[name], name if name in _KEYWORDS else f"[{[*parts].index(name)}]"
-    if not isinstance(value, list) or not re.fullmatch("[0-9]{1,4}", name):
-        return None
-    items = cast("list[object]", value)
-    return (items[int(name)], f"[{int(name)}]") if int(name) < len(items) else None

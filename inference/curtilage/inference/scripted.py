@@ -228,7 +228,8 @@ class ScriptedEngine:
             made += 1
             if isinstance(piece, ToolCall):
                 _refuse_unknown(piece, request)
-                yield Token(text="", logprob=logprob, margin=margin)
+                data = piece.arguments.encode() if asked.logprobs else b""
+                yield Token(text="", logprob=logprob, margin=margin, data=data)
                 yield Called(index=calls, call=piece)
                 calls += 1
             else:

@@ -13,7 +13,9 @@ KVType: TypeAlias = Literal["f16", "q8_0", "q4_0"]
 """How keys and values are held, as llama.cpp names it: 16 bits a number, or blocks of
 32 numbers with 8 or 4 bits each and a factor."""
 FlashAttention: TypeAlias = Literal["auto", "on", "off"]
-"""Whether attention is computed in pieces; ``auto``: where the library can."""
+"""Whether attention is computed in pieces; ``auto``: on a GPU, and for quantised keys
+and values, which need it. On processors an answer behind a long text is written up to
+twice as fast without (``docs/costs.md``)."""
 
 KV_TYPES: Final[tuple[KVType, ...]] = ("f16", "q8_0", "q4_0")
 FLASH_ATTENTION: Final[tuple[FlashAttention, ...]] = ("auto", "on", "off")
@@ -66,6 +68,13 @@ class EngineSettings:
         """Refuse what the library refuses, before it is asked."""
         if self.kv_type != "f16" and self.flash_attention == "off":
             raise ValueError(NEEDS_FLASH)
+
+    @property
+    def attention(self) -> FlashAttention:
+        """What ``flash_attention`` means with the other settings."""
+        if self.flash_attention != "auto" or self.kv_type != "f16" or self.gpu_layers:
+            return self.flash_attention
+        return "off"
 
 
 DEFAULTS: Final = EngineSettings()

@@ -17,9 +17,15 @@ from curtilage.inference.settings import FlashAttention, KVType
 MAX_HEAD_BYTES: Final = 1 << 18
 """Bytes to read. The relevant values are in the first few hundred bytes."""
 
-WORKING_BYTES: Final = 128 << 20
-"""Memory of a loaded model besides weights and context, rounded up: 29 to
-62 MiB were measured with two of the catalogue's models (docs/costs.md)."""
+GRAMMARS_BYTES: Final = 32 << 20
+"""Memory for the grammars of all requests together, those that wait included. The
+largest one takes 14 MiB, one of a hundred properties half a MiB."""
+CONVERSION_BYTES: Final = 48 << 20
+"""Memory for the conversion of a request's schemas; one at a time is converted. The
+largest that was found takes 47 MiB."""
+WORKING_BYTES: Final = (80 << 20) + GRAMMARS_BYTES + CONVERSION_BYTES
+"""Memory of a loaded model besides weights and context. Without grammars 29 to 62 MiB
+were measured with two of the catalogue's models (docs/costs.md)."""
 
 _SCALARS: Final = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?",
@@ -88,7 +94,7 @@ class ModelShape:
         *,
         contexts: int = 1,
         kv_type: KVType = "f16",
-        flash_attention: FlashAttention = "auto",
+        flash_attention: FlashAttention = "off",
     ) -> int:
         """Return the approximate memory in use: weights, contexts, rest.
 

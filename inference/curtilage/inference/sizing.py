@@ -148,7 +148,7 @@ class _Room:
             tokens,
             contexts=contexts,
             kv_type=self.settings.kv_type,
-            flash_attention=self.settings.flash_attention,
+            flash_attention=self.settings.attention,
         )
 
     def holds(self, tokens: int, sequences: int) -> bool:

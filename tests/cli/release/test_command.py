@@ -322,13 +322,10 @@ def test_a_clients_policy_gives_the_same_result(run: Run) -> None:
 
 def write_policy() -> str:
     """Replace the log of a development policy by the published one."""
+    from curtilage.cli.deploy.sections import transport_section  # noqa: PLC0415
     from curtilage.policy.document.load import profile_text  # noqa: PLC0415
     from curtilage_dev.emulated.snp_pki import generate_root_keys, make_platform  # noqa: PLC0415
-    from curtilage_dev.policy import (  # noqa: PLC0415
-        Emulated,
-        attestation_section,
-        transport_section,
-    )
+    from curtilage_dev.policy import Emulated, attestation_section  # noqa: PLC0415
 
     if Path("p.yaml").exists():
         return "p.yaml"

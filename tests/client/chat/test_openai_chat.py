@@ -20,7 +20,9 @@ from curtilage.client.chat.answer import (
 )
 from curtilage.client.chat.openai_chat import (
     MAX_MESSAGES,
+    MAX_NAME_CHARS,
     MAX_REQUEST_BYTES,
+    MAX_STOP_CHARS,
     parse_completion_request,
     query_from,
 )
@@ -143,6 +145,29 @@ def test_a_field_that_is_null_asks_for_nothing() -> None:
     chat = parse_completion_request(body(**unset, max_tokens=7))
     assert chat.query.settings.max_tokens == 7
     assert chat.dropped == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        None,
+        {},
+        {"include_usage": None, "other": None},
+        {"include_usage": False, "include_obfuscation": False},
+    ],
+)
+def test_stream_options_that_ask_for_nothing(options: object) -> None:
+    assert not parse_completion_request(body(stream_options=options)).include_usage
+
+
+def test_of_two_limits_the_newer_one_counts() -> None:
+    for fields, tokens in (
+        ({"max_completion_tokens": 5, "max_tokens": 7}, 5),
+        ({"max_completion_tokens": None, "max_tokens": 7}, 7),
+        ({"max_completion_tokens": 5}, 5),
+    ):
+        chat = parse_completion_request(body(**fields))
+        assert chat.query.settings.max_tokens == tokens
 
 
 def test_what_is_not_done_here_says_so() -> None:
@@ -412,7 +437,20 @@ def test_the_body_names_who_answered() -> None:
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": [""]}, "stop"),
         ({"stream": "yes"}, "stream"),
+        ({"stop": "x" * (MAX_STOP_CHARS + 1)}, "stop"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"max_completion_tokens": 5, "max_tokens": 0}, "max_tokens"),
         ({"stream_options": 1}, "stream_options"),
+        (
+            {"stream_options": {"include_usage": "true"}},
+            "stream_options.include_usage",
+        ),
+        ({"stream_options": {"chunk_size": 5}}, "stream_options.chunk_size"),
+        ({"stream_options": {CANARY: 1}}, "stream_options"),
+        (
+            {"stream_options": {"include_obfuscation": True}},
+            "stream_options.include_obfuscation",
+        ),
         ({"model": CANARY}, "model"),
         ({"messages": []}, "messages"),
         ({"messages": [TURN] * (MAX_MESSAGES + 1)}, "messages"),
@@ -426,6 +464,18 @@ def test_the_body_names_who_answered() -> None:
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
             {"messages": [{"role": "user", "content": "", "name": 1}]},
+            "messages[0].name",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "", "name": ""}]},
+            "messages[0].name",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "", "name": "x" * (MAX_NAME_CHARS + 1)}
+                ]
+            },
             "messages[0].name",
         ),
         ({CANARY: 1}, None),

@@ -54,6 +54,12 @@ def calls(*of: dict[str, object], result: str = "") -> list[dict[str, object]]:
 SCHEMA = {"type": "object", "properties": {"who": {"type": "string"}}}
 
 
+def test_an_id_may_return_in_another_turn() -> None:
+    turn = calls(call("a"), result="a")[1:]
+    query = parsed(messages=[USER, *turn, *turn])
+    assert [message.result_of for message in query.messages] == [None, None, 1, None, 2]
+
+
 def test_tools_are_taken_as_they_are_sent() -> None:
     given = tool(description="Finds people", parameters=SCHEMA, strict=True)
     query = parsed(
@@ -253,6 +259,7 @@ CALLS = "messages[1].tool_calls"
         (calls({**call("a"), CANARY: 1}), f"{CALLS}[0]", "unsupported_parameter"),
         (calls({**call("a"), "id": None}), f"{CALLS}[0].id", "invalid_request"),
         (calls({**call("a"), "id": ""}), f"{CALLS}[0].id", "invalid_request"),
+        (calls(call("a"), call("a")), f"{CALLS}[1].id", "invalid_request"),
         (
             calls(call("a", **{CANARY: 1})),
             f"{CALLS}[0].function",

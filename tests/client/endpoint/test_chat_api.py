@@ -11,6 +11,7 @@ from typing import Any, cast
 import openai
 import pytest
 from pydantic import BaseModel
+from typing_extensions import override
 
 from curtilage.client.endpoint import server as gateway
 from curtilage.client.local.model import LocalModel
@@ -18,7 +19,18 @@ from curtilage.client.parts import ClientParts
 from curtilage.client.session import Session
 from curtilage.inference.errors import SchemaError
 from curtilage.inference.modelfile import verify_model_file
-from curtilage.inference.protocol import Engine, ToolCall
+from curtilage.inference.protocol import (
+    CancelToken,
+    Done,
+    Engine,
+    Event,
+    GenerateRequest,
+    Started,
+    Token,
+    ToolCall,
+    TopLogprob,
+    Usage,
+)
 from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.inference.settings import EngineSettings
 from curtilage.policy.document.load import load_profile
@@ -383,11 +395,86 @@ async def test_a_deterministic_answer_is_the_same_whatever_else_is_asked(
     await real.close()
 
 
+class Spelled(ScriptedEngine):
+    """Draws the bytes of a character one by one, and a token of a stop string."""
+
+    @override
+    async def generate(
+        self, request: GenerateRequest, *, cancel: CancelToken | None = None
+    ) -> AsyncGenerator[Event]:
+        self.requests.append(request)
+        yield Started(prompt_tokens=3)
+        half = TopLogprob(data=EURO[:1], logprob=-0.25)
+        whole = TopLogprob(data=b"e", logprob=-1.5)
+        for at, octet in enumerate(EURO):
+            yield Token(
+                text=EURO.decode() if at == len(EURO) - 1 else "",
+                logprob=-0.25,
+                data=bytes([octet]),
+                top=(half, whole),
+            )
+        yield Token(text="", logprob=-0.5, data=b"END")
+        yield Done(usage=Usage(prompt_tokens=3, completion_tokens=4), finish="stop")
+
+
+EURO = "\u20ac".encode()
+
+
+@both_routes
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_log_probability_is_of_the_token_that_was_drawn(
+    route: str, stream: bool
+) -> None:
+    asked = Asked(**WORDS)
+    engine = Spelled()
+    asked.use(engine)
+    text, found = "", list[Any]()
+    async with asked.client() as client:
+        made: Any = await client.chat.completions.create(
+            model="curtilage",
+            messages=question(route),
+            logprobs=True,
+            top_logprobs=2,
+            stream=stream,
+        )
+        async for each in made if stream else alone(made):
+            for choice in each.choices:
+                found += choice.logprobs.content if choice.logprobs else ()
+                said = choice.delta if stream else choice.message
+                text += said.content or ""
+    assert len(engine.requests) == 1
+    assert text == "\u20ac"
+    assert [each.bytes for each in found] == [*([octet] for octet in EURO), [*b"END"]]
+    assert [each.token for each in found] == ["\ufffd"] * 3 + ["END"]
+    for each in found[:-1]:
+        assert [(top.token, top.bytes) for top in each.top_logprobs] == [
+            ("\ufffd", [EURO[0]]),
+            ("e", [*b"e"]),
+        ]
+
+
+@both_routes
+async def test_a_token_of_a_call_has_its_log_probability(route: str) -> None:
+    asked = Asked(Script(pieces=("So ", CALL), probability=0.75), **WORDS)
+    async with asked.client() as client:
+        answer = await client.chat.completions.create(
+            model="curtilage", messages=question(route), tools=TOOLS, logprobs=True
+        )
+    (choice,) = answer.choices
+    assert len(choice.message.tool_calls or ()) == 1
+    assert choice.logprobs is not None
+    listed = choice.logprobs.content or []
+    assert [each.token for each in listed] == ["So ", CALL.arguments]
+
+
 @both_routes
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_setting_reaches_the_engine(route: str, stream: bool) -> None:
     asked = Asked(Script(pieces=["a"] * 30), **WORDS)
-    said: Any = [{"role": "developer", "content": "Be brief."}, *question(route)]
+    said: Any = [
+        {"role": "developer", "content": "Be brief."},
+        {**question(route)[0], "name": "Dr. Ö"},
+    ]
     more: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
     async with asked.client() as client:
         answer: Any = await client.chat.completions.create(
@@ -410,7 +497,10 @@ async def test_each_setting_reaches_the_engine(route: str, stream: bool) -> None
         )
     assert [each.completion_tokens for each in usage] == [24]
     (request,) = asked.engine_of(route).requests
-    assert [each.role for each in request.messages] == ["developer", "user"]
+    assert [(each.role, each.name) for each in request.messages] == [
+        ("developer", ""),
+        ("user", "Dr. Ö"),
+    ]
     settings = request.settings
     assert (settings.max_tokens, settings.stop) == (24, ("END",))
     assert (settings.presence_penalty, settings.frequency_penalty) == (0.5, -1.5)
@@ -444,6 +534,48 @@ async def test_what_the_enclave_refuses_is_answered_locally() -> None:
         )
     assert await route_of(raw) == "local"
     assert len(asked.enclave.engine.requests) == 1
+
+
+UNENFORCED: Any = {
+    "type": "function",
+    "function": {
+        "name": "lose",
+        "parameters": {
+            "type": "object",
+            "properties": {"canary": {"type": "object", "minProperties": 1}},
+        },
+        "strict": True,
+    },
+}
+
+
+@both_routes
+async def test_a_schema_that_is_not_enforced_is_named(route: str) -> None:
+    asked = Asked(Script(), **WORDS)
+    async with asked.client() as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(
+                model="curtilage", messages=question(route), tools=[*TOOLS, UNENFORCED]
+            )
+    assert refused.value.param == "tools[1].function.parameters"
+    assert "minProperties, at properties[0]" in refused.value.message
+    assert "canary" not in refused.value.message
+
+
+async def test_a_schema_that_the_enclave_refuses_is_named() -> None:
+    asked = Asked(Script(), **WORDS)
+    async with asked.client() as client:
+        with pytest.raises(openai.APIStatusError) as refused:
+            await client.chat.completions.create(
+                model="curtilage",
+                messages=question("enclave"),
+                tools=[*TOOLS, UNENFORCED],
+                extra_body={"curtilage": {"require": "enclave"}},
+            )
+    assert (refused.value.status_code, refused.value.code) == (503, "required_unmet")
+    said = "schema_not_enforced: tools[1].function.parameters: minProperties, at "
+    assert f"{said}properties[0]" in refused.value.message
+    assert asked.engine.requests == []
 
 
 async def test_what_is_not_supported_is_named() -> None:

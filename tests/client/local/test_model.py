@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typing_extensions import override
@@ -519,7 +520,7 @@ async def test_queries_at_a_time_are_as_many_as_memory_holds(  # noqa: PLR0917
     size_bytes = len(await asyncio.to_thread(byte_model.read_bytes))
     shape = read_shape(byte_model)
     assert shape is not None
-    room = shape.memory_bytes(size_bytes, contexts * shape.trained_context)
+    room = shape.memory_bytes(size_bytes, shape.trained_context, contexts=contexts)
     monkeypatch.setattr(local, "available_memory", lambda: room)
     model = LocalModel.open(
         str(byte_model),
@@ -665,6 +666,64 @@ async def test_wrong_request_is_the_users_error(query: Query) -> None:
     model, _ = await scripted()
     with pytest.raises(UsageError) as failure:
         await collect(model, query)
+    assert "canary" not in repr(failure.value)
+
+
+UNENFORCED: dict[str, object] = {
+    "properties": {"canary": {"type": "object", "minProperties": 1}}
+}
+STRICT: dict[str, object] = {
+    "name": "lose",
+    "parameters": {"type": "object", **UNENFORCED},
+    "strict": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        (
+            {"tools": [{"name": "find"}, STRICT]},
+            "tools[1].function.parameters",
+            "minProperties, at properties[0]",
+        ),
+        (
+            {"response_format": {"name": "x", "schema": UNENFORCED, "strict": True}},
+            "response_format.json_schema.schema",
+            "minProperties, at properties[0]",
+        ),
+        (
+            {"response_format": {"name": "x", "schema": {"items": 1}}},
+            "response_format.json_schema.schema",
+            "at items",
+        ),
+        (
+            {"tools": [{"name": "a", "parameters": {"enum": [1] * 32_000}}]},
+            "tools[0]",
+            "characters",
+        ),
+        ({"messages": ["hi", "canary \ud800"]}, "messages[1]", "UTF-8"),
+        ({"stop": ("canary \ud800",)}, "stop", "UTF-8"),
+    ],
+)
+async def test_an_error_of_the_request_names_its_field(
+    fields: dict[str, Any], field: str, said: str
+) -> None:
+    turns = fields.get("messages", ["hello"])
+    wanted = fields.get("response_format")
+    query = Query(
+        messages=tuple(Message(role="user", content=each) for each in turns),
+        settings=Settings(stop=fields.get("stop", ())),
+        tools=tuple(map(document, fields.get("tools", ()))),
+        response_format=wanted
+        and document({"type": "json_schema", "json_schema": wanted}),
+    )
+    model, _ = await scripted()
+    with pytest.raises(UsageError) as failure:
+        await collect(model, query)
+    assert failure.value.param == field
+    assert str(failure.value).startswith(f"{field}: ")
+    assert said in str(failure.value)
     assert "canary" not in repr(failure.value)
 
 

@@ -1,6 +1,7 @@
 """What an OpenAI-compatible server says, as vLLM, Ollama and llama.cpp say it."""
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -8,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
+from curtilage.client.chat.answer import (
+    AnswerEvent,
+    Called,
+    Delta,
+    Finished,
+    bytes_of,
+)
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises import answer_events
 from curtilage.client.on_premises.answer_events import (
@@ -20,6 +27,7 @@ from curtilage.client.on_premises.answer_events import (
 from curtilage.client.on_premises.reasons import OnPremisesFailure
 from support.cuts import PLACES, cut
 from support.on_premises import CANARY, LLAMA, OLLAMA, VLLM, chunk, data
+from support.too_long import TOO_LONG, TooLongSaid
 
 DONE = b"data: [DONE]\n\n"
 SAID = chunk({"content": "yes"})
@@ -27,17 +35,30 @@ STOP = chunk({}, finish="stop")
 
 
 def read(
-    pieces: Iterable[bytes], *, logprobs: bool = False, to_the_end: bool = True
+    pieces: Iterable[bytes],
+    *,
+    logprobs: bool = False,
+    tops: int = 0,
+    must_call: bool = False,
+    to_the_end: bool = True,
 ) -> list[AnswerEvent]:
-    chat = ChatReader(logprobs=logprobs)
+    chat = ChatReader(logprobs=logprobs, tops=tops, must_call=must_call)
     found = [each for piece in pieces for said in chat.push(piece) for each in said]
     assert not to_the_end or isinstance(found[-1], Finished)
     return found
 
 
-def refused(*pieces: bytes, logprobs: bool = False) -> FailureReason:
+def refused(
+    *pieces: bytes, logprobs: bool = False, tops: int = 0, must_call: bool = False
+) -> FailureReason:
     with pytest.raises(OnPremisesUnavailableError) as error:
-        read(pieces, logprobs=logprobs, to_the_end=False)
+        read(
+            pieces,
+            logprobs=logprobs,
+            tops=tops,
+            must_call=must_call,
+            to_the_end=False,
+        )
     assert CANARY not in repr(error.value) + str(error.value)
     assert error.value.__suppress_context__ or error.value.__context__ is None
     return error.value.reason
@@ -68,6 +89,15 @@ def test_log_probabilities_are_those_of_the_text() -> None:
     found = read([body, STOP, DONE], logprobs=True)
     assert found[0] == Delta(text="yes", logprobs=(("y", -0.5), ("es", -9999.0)))
     assert read([body, STOP, DONE])[0] == Delta(text="yes")
+
+
+def test_a_token_is_its_bytes() -> None:
+    half = {"token": "\ufffd", "logprob": -0.5, "bytes": [0xE2]}
+    body = chunk({"content": "\u20ac"}, logprobs={"content": [half]})
+    delta = read([body, STOP, DONE], logprobs=True)[0]
+    assert isinstance(delta, Delta)
+    ((token, _),) = delta.logprobs
+    assert bytes_of(token) == b"\xe2"
 
 
 @pytest.mark.parametrize("given", [None, {}, {"content": None}, {"content": []}])
@@ -273,6 +303,15 @@ def test_a_call_that_was_demanded_ends_with_stop() -> None:
         (piece(tool_calls=[{"index": 0}]),),
         (piece(tool_calls=[{"index": 0, "function": {"name": 5}}]),),
         (STOP, piece(call("{}", "find"))),
+        (piece(call('{"who": ', "find")), STOP),
+        (piece(call('{"who": ', "find")), piece(finish="tool_calls")),
+        (
+            piece(call('{"who": ', "find"), call("{}", "find", index=1)),
+            piece(finish="length"),
+        ),
+        (piece(call("[]", "find")), STOP),
+        (piece(call('{"who": NaN}', "find")), STOP),
+        (piece(call('{"who":' * 10_000, "find")), STOP),
     ],
 )
 def test_other_calls_are_broken(pieces: tuple[bytes, ...]) -> None:
@@ -281,8 +320,59 @@ def test_other_calls_are_broken(pieces: tuple[bytes, ...]) -> None:
 
 def test_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_events, "MAX_CALL_BYTES", 10)
-    assert len(read([piece(call("x" * 10, "find")), STOP, DONE])) == 2
-    assert refused(piece(call("x" * 11, "find"))) is OnPremisesFailure.ANSWER_BROKEN
+    assert len(read([piece(call('{"who": 1}', "find")), STOP, DONE])) == 2
+    longer = piece(call('{"who": 12}', "find"))
+    assert refused(longer) is OnPremisesFailure.ANSWER_BROKEN
+
+
+LENGTH = piece(finish="length")
+
+
+@pytest.mark.parametrize("part", ["", '{"who": "A'])
+def test_a_call_that_the_token_limit_cut_is_omitted(part: str) -> None:
+    whole = piece(call('{"a": 1}', "find"))
+    *called, _ = read([whole, piece(call(part, "find", index=1)), LENGTH, DONE])
+    calls = (Called(index=0, name="find", arguments='{"a": 1}'),)
+    assert called == [Delta(text="", calls=calls)]
+    (end,) = read([piece(call(part, "find")), LENGTH, DONE], must_call=True)
+    assert isinstance(end, Finished)
+    assert end.finish_reason == "length"
+
+
+def test_an_answer_without_the_call_that_it_must_make_is_incomplete() -> None:
+    assert refused(SAID, STOP, must_call=True) is OnPremisesFailure.ANSWER_INCOMPLETE
+    called = [piece(call("{}", "find")), STOP, DONE]
+    assert read(called, must_call=True) == read(called)
+
+
+def test_an_end_that_is_repeated_repeats_no_call() -> None:
+    called = piece(call("{}", "find"))
+    once = read([called, STOP, DONE])
+    assert read([called, STOP, STOP, DONE]) == once
+    assert read([called, STOP, LENGTH, DONE]) == once
+
+
+def counted(completion: int) -> bytes:
+    counts = {"prompt_tokens": 5, "completion_tokens": completion}
+    return data({"choices": [], "usage": counts})
+
+
+def test_answers_that_are_counted_one_by_one_are_added_up() -> None:
+    ends = [piece(finish="stop"), piece(choice=1, finish="stop")]
+    *_, one_by_one = several(ends[0], counted(2), ends[1], counted(3), DONE, n=2)
+    *_, together = several(*ends, counted(5), DONE, n=2)
+    assert one_by_one == together
+    assert isinstance(together, Finished)
+    assert (together.prompt_tokens, together.completion_tokens) == (5, 5)
+    with pytest.raises(OnPremisesUnavailableError):
+        several(counted(2**30), counted(2**30), n=2)
+
+
+def test_a_single_answer_is_counted_once() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    *_, end = read([SAID, chunk({}, finish="stop", usage=usage), counted(2), DONE])
+    assert isinstance(end, Finished)
+    assert (end.prompt_tokens, end.completion_tokens) == (5, 2)
 
 
 def test_several_answers_are_read() -> None:
@@ -315,58 +405,39 @@ def test_without_the_end_of_one_the_answers_are_incomplete() -> None:
     assert error.value.reason is OnPremisesFailure.ANSWER_INCOMPLETE
 
 
-def test_the_likeliest_tokens_are_read() -> None:
-    token = {"token": "a", "logprob": -0.5}
-    said = {
-        "choices": [
-            {
-                "delta": {"content": "a"},
-                "logprobs": {"content": [{**token, "top_logprobs": [token] * 2}]},
-            }
-        ]
-    }
-    delta, _ = read([data(said), STOP, DONE], logprobs=True)
-    assert isinstance(delta, Delta)
-    assert delta.tops == ((("a", -0.5),) * 2,)
+TOKEN: dict[str, object] = {"token": "a", "logprob": -0.5}
 
 
-LLAMA_CPP_REFUSES = {
-    "code": 400,
-    "message": "the request exceeds the available context size, try increasing it",
-    "type": "exceed_context_size_error",
-    "n_prompt_tokens": 9000,
-    "n_ctx": 8192,
-}
-VLLM_REFUSES = {
-    "message": "This model's maximum context length is 4096 tokens. However, you "
-    "requested 5000 tokens (4744 in the messages, 256 in the completion).",
-    "type": "BadRequestError",
-    "code": 400,
-}
+def with_tops(listed: object) -> bytes:
+    content = [{**TOKEN, "top_logprobs": listed}]
+    return chunk({"content": "a"}, logprobs={"content": content})
 
 
-@pytest.mark.parametrize(
-    ("body", "context", "words"),
-    [
-        ({"error": LLAMA_CPP_REFUSES}, 8192, ("9000", "8192")),
-        ({"error": VLLM_REFUSES}, 4096, ("4096",)),
-        ({"object": "error", **VLLM_REFUSES}, 4096, ("4096",)),
-        (
-            {"message": f"'max_tokens' is too large: 5000. {VLLM_REFUSES['message']}"},
-            4096,
-            ("4096",),
-        ),
-        ({"error": {**LLAMA_CPP_REFUSES, "n_ctx": "8192"}}, None, ("9000",)),
-        ({"error": {**LLAMA_CPP_REFUSES, "n_ctx": 2**31}}, None, ("9000",)),
-    ],
-)
-def test_a_text_that_is_too_long_for_the_server_is_known_with_its_numbers(
-    body: object, context: int | None, words: tuple[str, ...]
+@pytest.mark.parametrize(("asked", "given"), [(2, 2), (1, 1), (0, 0), (5, 3)])
+def test_the_likeliest_tokens_are_as_many_as_were_requested(
+    asked: int, given: int
 ) -> None:
-    error = refusal_of(json.dumps(body).encode())
+    events = [with_tops([TOKEN] * 3), STOP, DONE]
+    delta, _ = read(events, logprobs=True, tops=asked)
+    assert isinstance(delta, Delta)
+    assert delta.tops == (((("a", -0.5),) * given,) if given else ())
+
+
+@pytest.mark.parametrize("listed", [None, [], {}])
+def test_an_answer_without_requested_alternatives_is_refused(listed: object) -> None:
+    reason = refused(with_tops(listed), logprobs=True, tops=1)
+    assert reason is OnPremisesFailure.NO_LOGPROBS
+
+
+@pytest.mark.parametrize("case", TOO_LONG, ids=lambda each: each.id)
+def test_a_text_that_is_too_long_for_the_server_is_known_with_its_numbers(
+    case: TooLongSaid,
+) -> None:
+    error = refusal_of(json.dumps(case.body).encode())
     assert error.reason is OnPremisesFailure.TOO_LONG
-    assert error.limit_tokens == context
-    assert all(each in str(error) for each in words)
+    assert error.limit_tokens == case.context
+    shown = [int(each) for each in re.findall("[0-9]+", str(error))]
+    assert shown == [each for each in (case.prompt, case.context) if each]
     assert error.code is None
 
 

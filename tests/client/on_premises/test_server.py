@@ -229,6 +229,46 @@ async def test_a_call_is_answered() -> None:
     assert isinstance(finished, Finished)
 
 
+async def test_a_choice_by_name_is_asked_for_as_the_only_tool() -> None:
+    bodies: list[bytes] = []
+    query = replace(QUERY, tools=(TOOL, LOSE), tool_choice="lose")
+    async with on_premises_server(says(DONE, seen=bodies)) as asked:
+        await failure(asked, query)
+    body = json.loads(bodies[0])
+    assert [each["function"] for each in body["tools"]] == [LOSE.value()]
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
+
+
+@pytest.mark.parametrize("choice", ["required", "find"])
+async def test_an_answer_without_a_required_call_is_incomplete(choice: str) -> None:
+    query = replace(QUERY, tools=(TOOL,), tool_choice=choice)
+    server = says(SAID, chunk({}, finish="stop"), DONE)
+    async with on_premises_server(server) as asked:
+        error = await failure(asked, query)
+        await asked.ask(replace(query, tool_choice="auto"))
+    assert error.reason is OnPremisesFailure.ANSWER_INCOMPLETE
+
+
+async def test_a_choice_by_name_is_one_call() -> None:
+    found = {"name": "find", "arguments": "{}"}
+    calls = [{"index": at, "function": found} for at in range(2)]
+    twice = chunk({"tool_calls": calls}, finish="stop")
+    query = replace(QUERY, tools=(TOOL,), tool_choice="find")
+    async with on_premises_server(says(twice, DONE)) as asked:
+        error = await failure(asked, query)
+        await asked.ask(replace(query, tool_choice="required"))
+    assert error.reason is OnPremisesFailure.ANSWER_BROKEN
+
+
+async def test_alternatives_that_were_asked_for_are_required() -> None:
+    token = {"token": "yes", "logprob": -0.5}
+    said = chunk({"content": "yes"}, logprobs={"content": [token]})
+    settings = Settings(logprobs=True, top_logprobs=1)
+    async with on_premises_server(says(said, DONE)) as asked:
+        error = await failure(asked, replace(QUERY, settings=settings))
+    assert error.reason is OnPremisesFailure.NO_LOGPROBS
+
+
 @pytest.mark.parametrize(
     "query",
     [

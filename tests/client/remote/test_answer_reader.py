@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.attest.evidence import MAX_CPU_EVIDENCE_BYTES
-from curtilage.client.chat.answer import AnswerEvent, Called, Delta, Finished
+from curtilage.client.chat.answer import (
+    AnswerEvent,
+    Called,
+    Delta,
+    Finished,
+    bytes_of,
+)
+from curtilage.client.endpoint.openai_answers import error_object
 from curtilage.client.errors import EnclaveError
 from curtilage.client.remote import answer_reader as content_module
 from curtilage.client.remote.answer_reader import (
@@ -20,6 +27,7 @@ from curtilage.client.remote.answer_reader import (
     content_reader,
 )
 from curtilage.client.remote.reasons import EnclaveFailure
+from curtilage.inference.schema import KEYWORDS
 from curtilage.wire.bhttp import ResponseHead
 from support.cuts import PLACES, cut
 from support.memory_enclave import chunk, completion, sse
@@ -222,15 +230,51 @@ def test_the_likeliest_tokens_are_read() -> None:
     assert delta.tops == ((("a", -0.5),),)
 
 
+@pytest.mark.parametrize(
+    ("data", "token"),
+    [
+        ([0xE2, 0x82], b"\xe2\x82"),
+        ([0xE2, 0x82, 0xAC], "\u20ac".encode()),
+        ([], b"a"),
+        (None, b"a"),
+        ([256], b"a"),
+        ([97.0], b"a"),
+        ([True], b"a"),
+        ("a", b"a"),
+    ],
+)
+def test_a_token_is_its_bytes(data: object, token: bytes) -> None:
+    entry = {"token": "a", "logprob": -0.5, "bytes": data}
+    value = of(0, content="")
+    cast("list[dict[str, object]]", value["choices"])[0]["logprobs"] = {
+        "content": [{**entry, "top_logprobs": [entry]}]
+    }
+    # Half a character has no text.
+    (delta,), _ = streamed(value, of(0, "stop"))
+    assert isinstance(delta, Delta)
+    assert delta.text == ""
+    (pair,), ((top,),) = delta.logprobs, delta.tops
+    assert bytes_of(pair[0]) == bytes_of(top[0]) == token
+
+
+def test_an_error_after_a_token_without_text_is_a_cut() -> None:
+    value = of(0, content="")
+    cast("list[dict[str, object]]", value["choices"])[0]["logprobs"] = {
+        "content": [{"token": "a", "logprob": -0.5}]
+    }
+    with pytest.raises(EnclaveError) as refused:
+        streamed(value, {"error": {"status": 503}})
+    assert refused.value.reason is EnclaveFailure.ANSWER_INCOMPLETE
+
+
 NUMBERS = {"prompt_tokens": 9000, "max_tokens": 256, "context_tokens": 8192}
 TOO_LONG = {"error": {"code": "context_length_exceeded", "status": 400, **NUMBERS}}
 
 
 def refused_by(status: int, media_type: bytes, content: bytes) -> EnclaveError:
     head = ResponseHead(status=status, fields=((b"content-type", media_type),))
-    reader = content_reader(head)
     with pytest.raises(EnclaveError) as refused:
-        read_all(reader, [content])
+        read_all(content_reader(head), [content])
     return refused.value
 
 
@@ -262,7 +306,111 @@ def test_other_numbers_of_the_enclave_are_not_shown(number: object) -> None:
     assert "9000" not in str(error)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"error": {"code": "x"}}'])
-def test_another_refusal_of_a_request_has_its_status(content: bytes) -> None:
-    error = refused_by(400, b"application/json", content)
-    assert (error.reason, error.code) == (EnclaveFailure.REFUSED, "400")
+def said(code: object, param: object = None) -> bytes:
+    return json.dumps({"error": {"code": code, "param": param}}).encode()
+
+
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", said("x"), said(1, []), said("x", "canary")]
+)
+def test_another_refusal_of_a_request_has_its_status(
+    status: int, content: bytes
+) -> None:
+    error = refused_by(status, b"application/json", content)
+    asked = EnclaveFailure.REFUSED_QUERY
+    reason = asked if status == 400 else EnclaveFailure.MODEL_FAILED
+    assert (error.reason, error.code) == (reason, str(status))
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "reason", "code"),
+    [
+        (400, said("out_of_range"), EnclaveFailure.REFUSED_QUERY, "out_of_range"),
+        (
+            400,
+            said("out_of_range", "max_tokens"),
+            EnclaveFailure.REFUSED_QUERY,
+            "out_of_range: max_tokens",
+        ),
+        (500, said("engine_crashed"), EnclaveFailure.MODEL_FAILED, "engine_crashed"),
+        (500, said("engine_hung"), EnclaveFailure.MODEL_FAILED, "engine_hung"),
+        (503, said("model_unavailable"), EnclaveFailure.MODEL_UNAVAILABLE, None),
+        (503, said("busy"), EnclaveFailure.BUSY, None),
+        (504, said("time_limit"), EnclaveFailure.TIMEOUT, None),
+        (418, said("engine_hung"), EnclaveFailure.REFUSED, "418"),
+    ],
+)
+@pytest.mark.parametrize("in_head", [True, False])
+def test_what_an_enclave_says_of_a_failure_is_its_reason(
+    status: int, content: bytes, reason: EnclaveFailure, code: str | None, in_head: bool
+) -> None:
+    if not in_head:
+        value = json.loads(content)
+        value["error"]["status"] = status
+        content = json.dumps(value).encode()
+        if status == 418:
+            pytest.skip("a status that no enclave sends is judged by its head")
+    error = refused_by(status if in_head else 200, b"application/json", content)
+    assert (error.reason, error.code) == (reason, code)
+
+
+SCHEMA = "response_format.json_schema.schema"
+PARAMETERS = "tools[3].function.parameters"
+
+
+def of_schema(**fields: object) -> EnclaveError:
+    error = {"code": "schema_not_enforced", "param": PARAMETERS, **fields}
+    return refused_by(400, b"application/json", json.dumps({"error": error}).encode())
+
+
+def test_the_keywords_are_those_of_the_engine() -> None:
+    assert set(KEYWORDS) == content_module._KEYWORDS  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("param", [PARAMETERS, SCHEMA, "messages[12]", "tools[0]"])
+def test_a_refused_schema_is_named_with_keyword_and_place(param: str) -> None:
+    error = of_schema(param=param, keyword="minItems", where="$defs.[3].properties[2]")
+    assert error.reason is EnclaveFailure.REFUSED_QUERY
+    assert error.param == param
+    said = f"(schema_not_enforced: {param}: minItems, at $defs.[3].properties[2])"
+    assert str(error).endswith(said)
+    # A record gets no position of the asker's.
+    field = param.partition("[")[0].partition(".")[0]
+    assert error.code == f"schema_not_enforced: {field}"
+    status, body = error_object(error)
+    assert status == 400
+    assert cast("dict[str, object]", body["error"])["param"] == param
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"param": "canary"},
+        {"param": "tools[canary].function.parameters"},
+        {"param": "tools[12345]"},
+        {"param": "messages[1].canary"},
+        {"param": ["canary"]},
+        {"keyword": "canary"},
+        {"keyword": ["canary"]},
+        {"where": "canary"},
+        {"where": "properties[0].canary[1]"},
+        {"where": "properties[0]canary"},
+        {"where": "properties[0]." * 30 + "canary"},
+        {"where": "[0]." * 100 + "[0]"},
+        {"where": 5},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_other_words_about_a_schema_are_not_shown(fields: dict[str, object]) -> None:
+    error = of_schema(**fields)
+    assert "canary" not in f"{error}{error!r}{vars(error)}"
+    assert ", at " not in str(error)
+    assert error.param == (None if "param" in fields else PARAMETERS)
+
+
+def test_what_passes_is_asked_again_and_what_does_not_is_not() -> None:
+    assert EnclaveFailure.MODEL_FAILED.passes
+    assert EnclaveFailure.MODEL_UNAVAILABLE.passes
+    assert not EnclaveFailure.REFUSED_QUERY.passes
+    assert EnclaveFailure.REFUSED_QUERY.counts_as is None

@@ -460,7 +460,7 @@ def with_logprob(value: float) -> object:
         (Reply(status=503), EnclaveFailure.BUSY),
         (Reply(status=429), EnclaveFailure.BUSY),
         (Reply(status=413), EnclaveFailure.TOO_LARGE),
-        (Reply(status=400), EnclaveFailure.REFUSED),
+        (Reply(status=400), EnclaveFailure.REFUSED_QUERY),
         (Reply(status=302), EnclaveFailure.REFUSED),
         (Reply(media_type=b"text/html"), EnclaveFailure.ANSWER_BROKEN),
         (Reply(content=b""), EnclaveFailure.ANSWER_INCOMPLETE),
@@ -486,7 +486,7 @@ def with_logprob(value: float) -> object:
         (Reply(content=b"event: x\n\n"), EnclaveFailure.ANSWER_INCOMPLETE),
         (Reply(content=failing(503)), EnclaveFailure.BUSY),
         (Reply(content=failing(504)), EnclaveFailure.TIMEOUT),
-        (Reply(content=failing(500)), EnclaveFailure.REFUSED),
+        (Reply(content=failing(500)), EnclaveFailure.MODEL_FAILED),
         (Reply(content=failing(200)), EnclaveFailure.ANSWER_INCOMPLETE),
         (
             Reply(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from curtilage.client.chat.openai_tools import format_of
 from curtilage.client.chat.query import Query, single_query
 from curtilage.client.errors import ElsewhereError
 from curtilage.client.on_premises.reasons import (
@@ -212,8 +213,35 @@ def test_after_a_refusal_long_texts_go_to_a_tier_whose_context_fits() -> None:
     assert set(order(QUERY)) == {"ward", "enclave"}
     with suppress(ElsewhereError), asked.follow(ENCLAVE, expects(0.05)):
         raise TooLongForEnclaveError(9000, 256, 8192)
-    choice = asked.route(mask, long, conversation=b"").choice
+    routed = asked.route(mask, long, conversation=b"")
+    choice = routed.choice
     assert (choice.order, choice.refusal) == ((), Refusal.CONTEXT_TOO_LONG)
+    said = asked.remedy(routed)
+    assert f"about {routed.estimate.prompt_tokens:,} tokens and asks for 512" in said
+    assert said.endswith("the largest context is 8,192")
+
+
+def test_a_long_answer_needs_room_as_the_engine_demands_it() -> None:
+    asked = router(1.0)
+    with suppress(ElsewhereError), asked.follow(ENCLAVE, expects(0.05)):
+        raise TooLongForEnclaveError(3000, 1097, 4096)
+    for most, fits in ((4000, True), (4096, False)):
+        settings = replace(QUERY.settings, max_tokens=most)
+        query = replace(QUERY, settings=settings)
+        choice = asked.route(MASK, query, conversation=b"").choice
+        assert (ENCLAVE in choice.order) == fits
+
+
+def test_a_schema_counts_as_what_is_read() -> None:
+    asked = router(1.0)
+    schema = format_of(
+        {
+            "type": "json_schema",
+            "json_schema": {"name": "a", "schema": {"title": "word " * 900}},
+        }
+    )
+    more = asked.estimate(replace(QUERY, response_format=schema)).prompt_tokens
+    assert more > asked.estimate(QUERY).prompt_tokens + 1000
 
 
 def test_a_conversation_changes_tiers_only_clearly_beyond_the_line() -> None:

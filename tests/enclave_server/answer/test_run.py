@@ -14,7 +14,10 @@ from curtilage.enclave_server.errors import (
     BusyError,
     ChatError,
     EnclaveError,
+    EngineCrashedError,
+    EngineHungError,
     ModelError,
+    ModelUnavailableError,
     PromptTooLongError,
     TooLong,
 )
@@ -148,6 +151,23 @@ async def test_failure_before_the_first_token_has_its_status(
     assert piece.endswith(b"[end]")
     assert b"canary" not in piece
     assert counted is outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (EngineCrashedError("x"), 500, "engine_crashed"),
+        (EngineHungError("x"), 500, "engine_hung"),
+        (ModelUnavailableError("x"), 503, "model_unavailable"),
+    ],
+)
+def test_an_engine_that_is_lost_has_its_code(
+    error: ModelError, status: int, code: str
+) -> None:
+    refusal = _as_chat_error(error)
+    assert (refusal.status, refusal.code) == (status, code)
+    # To be tried again, perhaps by another enclave.
+    assert bool(refusal.fields) == (status == 503)
 
 
 @pytest.mark.parametrize("error", [ModelError("x"), RuntimeError("canary")])

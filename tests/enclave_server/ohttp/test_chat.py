@@ -97,6 +97,12 @@ def test_default_max_tokens_stays_within_the_limit() -> None:
     )
 
 
+@pytest.mark.parametrize("asked", [1000, 1001, 2**31 - 1])
+def test_an_answer_is_as_long_as_the_limit_however_long_it_may_be(asked: int) -> None:
+    content = json.dumps({"messages": [USER], "max_tokens": asked}).encode()
+    assert parse_chat_completion_request(content, LIMITS).max_tokens == 1000
+
+
 def test_one_stop_string_may_stand_alone() -> None:
     assert parse(stop="x") == parse(stop=["x"])
 
@@ -161,6 +167,45 @@ SLOW = {
 def test_what_would_take_long_is_refused_unparsed(slow: str) -> None:
     error = refusal(SLOW[slow])
     assert (error.status, error.code, error.param) == (400, "too_complex", None)
+
+
+def called(*arguments: str) -> bytes:
+    calls = [
+        {
+            "type": "function",
+            "id": f"{number}",
+            "function": {"name": "f", "arguments": each},
+        }
+        for number, each in enumerate(arguments)
+    ]
+    turn = {"role": "assistant", "content": "", "tool_calls": calls}
+    return json.dumps({"messages": [{"role": "user", "content": "Hi"}, turn]}).encode()
+
+
+NUMBERS = '{"a":[' + "1," * 4000 + "1]}"
+"""Half of the structure that all arguments may have."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [NUMBERS] * 3,
+        ['{"a":"' + "x" * 9 + '"'] + [NUMBERS] * 3,  # a cut one hides no other
+        ['"', NUMBERS, NUMBERS, NUMBERS],
+        ['{"a":[' + '"",' * 4000 + "1]}"] * 3,
+    ],
+)
+def test_arguments_that_would_take_long_together_are_refused_unparsed(
+    arguments: list[str],
+) -> None:
+    error = refusal(called(*arguments))
+    assert (error.code, error.param) == ("too_complex", "tool_calls")
+
+
+def test_arguments_may_have_long_texts() -> None:
+    text = json.dumps({"a": '{}[],:1 "' * 6000})
+    chat = parse_chat_completion_request(called(NUMBERS, *[text] * 9), ChatLimits())
+    assert len(chat.messages[1].calls) == 10
 
 
 TEXTS = {
@@ -232,7 +277,7 @@ def test_most_messages_that_are_taken_are_not_too_complex() -> None:
                 ({"function": {"name": "f", "arguments": 1}}, "invalid_value"),
                 (
                     {"function": {"name": "f", "arguments": '{"a":' * 99_999}},
-                    "invalid_value",
+                    "too_complex",
                 ),
                 (
                     {"function": {"name": "f", "arguments": "{}", CANARY: 1}},
@@ -253,7 +298,7 @@ def test_messages_out_of_shape_are_refused(
     ("key", "value", "code"),
     [
         ("max_tokens", 0, "out_of_range"),
-        ("max_tokens", 1001, "out_of_range"),
+        ("max_tokens", 2**31, "out_of_range"),
         ("max_tokens", 1.0, "invalid_value"),
         ("max_tokens", True, "invalid_value"),
         ("max_tokens", "5", "invalid_value"),

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curtilage.inference.errors import (
+    ALL_TOOLS,
+    FORMAT_SCHEMA,
     ContextTooLongError,
     EngineBusyError,
     EngineFailedError,
@@ -17,8 +19,10 @@ from curtilage.inference.errors import (
     NativeError,
     RequestError,
     SchemaError,
+    SchemaFault,
     TemplateError,
     WrongThreadError,
+    tool_schema,
 )
 from curtilage.inference.process.codec import (
     MAX_TEXT,
@@ -30,6 +34,7 @@ from curtilage.inference.process.codec import (
     to_value,
 )
 from curtilage.inference.protocol import (
+    MAX_TOOLS,
     Called,
     ChatMessage,
     Done,
@@ -47,6 +52,7 @@ from curtilage.inference.protocol import (
     Usage,
 )
 from curtilage.inference.sampling import SamplingSettings
+from curtilage.inference.schema import KEYWORDS
 from curtilage.inference.settings import EngineSettings
 
 COUNTS = st.integers(0, 1 << 31)
@@ -228,6 +234,97 @@ def test_an_error_of_a_request_has_no_text(problem: InferenceError) -> None:
     value = error_to_value(problem, loading=False)
     assert CANARY not in json.dumps(value)
     assert type(error_from_value(value, loading=False)) is type(problem)
+
+
+FIELDS = [ALL_TOOLS, FORMAT_SCHEMA, *map(tool_schema, range(MAX_TOOLS))]
+STEPS = st.tuples(
+    st.sampled_from(["", *KEYWORDS]), st.none() | st.integers(0, 99_999)
+).filter(lambda step: step != ("", None))
+
+
+def path_of(steps: list[tuple[str, int | None]]) -> str:
+    return ".".join(
+        word + ("" if position is None else f"[{position}]") for word, position in steps
+    )
+
+
+@given(
+    st.sampled_from(SchemaFault),
+    st.sampled_from(["", *KEYWORDS]),
+    st.lists(STEPS, max_size=5),
+    st.integers(0, 99_999),
+    st.sampled_from(["", *FIELDS]),
+)
+def test_a_schemas_error_keeps_what_is_in_closed_lists(
+    fault: SchemaFault,
+    keyword: str,
+    steps: list[tuple[str, int | None]],
+    most: int,
+    field: str,
+) -> None:
+    problem = SchemaError(fault, keyword=keyword, where=path_of(steps), most=most)
+    problem.field = field
+    value = over_the_pipe(error_to_value(problem, loading=False))
+    found = error_from_value(value, loading=False)
+    assert (str(found), vars(found)) == (str(problem), vars(problem) | {"field": field})
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        CANARY,
+        "properties[0].canary",
+        "canary[0]",
+        "properties[123456]",
+        "properties[0]canary",
+        "properties[\u0663]",
+    ],
+)
+def test_a_path_with_another_word_is_left_out(where: str) -> None:
+    problem = SchemaError(SchemaFault.KEYWORD, keyword="canary", where=where)
+    problem.field = "canary"
+    value = error_to_value(problem, loading=False)
+    assert "canary" not in json.dumps(value)
+    found = error_from_value(value, loading=False)
+    assert isinstance(found, SchemaError)
+    assert (found.reason, found.keyword) == (SchemaFault.KEYWORD, "")
+    assert (found.where, found.field) == ("", "")
+
+
+SCHEMA: dict[str, Any] = {
+    "error": "SchemaError",
+    "reason": 0,
+    "keyword": 0,
+    "where": [],
+    "most": 0,
+    "field": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"reason": len(SchemaFault)},
+        {"reason": -2},
+        {"reason": "canary"},
+        {"keyword": len(KEYWORDS)},
+        {"keyword": True},
+        {"where": [[0, 0]] * 257},
+        {"where": [[len(KEYWORDS), 0]]},
+        {"where": [[0, -2]]},
+        {"where": [[0]]},
+        {"where": ["canary"]},
+        {"most": -1},
+        {"most": "canary"},
+        {"field": len(FIELDS)},
+        {"text": "canary"},
+    ],
+    ids=str,
+)
+def test_a_schemas_error_has_numbers_of_the_lists_only(wrong: dict[str, Any]) -> None:
+    error_from_value(SCHEMA, loading=False)
+    with pytest.raises(ValueError, match="another kind"):
+        error_from_value(SCHEMA | wrong, loading=False)
 
 
 def test_an_error_of_loading_keeps_its_text() -> None:

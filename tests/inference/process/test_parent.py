@@ -670,6 +670,101 @@ async def test_a_process_that_computes_without_end_is_replaced(
             await collect(engine, asked())
 
 
+DRAWS = """
+import threading
+from curtilage.inference.process import __main__ as process
+process._PULSE_S = 0.02
+loaded = process._loaded
+def draws(plan):
+    from curtilage.inference.native import Sampler
+    Sampler.draw = lambda *_: threading.Event().wait()
+    return loaded(plan)
+process._loaded = draws
+process.main()
+"""
+
+
+async def test_a_process_that_draws_a_token_for_too_long_is_replaced(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call stops the library then, and it may compute: that alone is no progress."""
+    replaced_by(DRAWS, monkeypatch)
+    async with running(planned(byte_model), Watch(draw_s=0.3)) as engine:
+        with pytest.raises(EngineHungError):
+            await collect(engine, asked())
+
+
+SLOW_DRAWS = DRAWS.replace("threading.Event().wait()", "slow(*_)").replace(
+    "    Sampler.draw =",
+    """
+    import time
+    draw = Sampler.draw
+    def slow(*arguments):
+        time.sleep(0.1)
+        return draw(*arguments)
+    Sampler.draw =""",
+)
+
+
+async def test_many_draws_together_may_take_longer(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(SLOW_DRAWS, monkeypatch)
+    async with running(planned(byte_model), Watch(draw_s=0.5)) as engine:
+        assert isinstance((await collect(engine, asked()))[-1], Done)
+        assert engine.restarts == 0
+
+
+async def test_a_draw_that_goes_on_is_no_progress(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(DRAWS, monkeypatch)
+    watch = Watch(quiet_s=0.4, draw_s=1000.0)
+    async with running(planned(byte_model), watch) as engine:
+        with pytest.raises(EngineHungError):
+            await collect(engine, asked())
+
+
+CONVERTS = """
+import os, sys, threading, time
+from curtilage.inference.errors import RequestError
+from curtilage.inference.process import __main__ as process
+form_of, busy = process.form_of, threading.Lock()
+def converts(request, clock):
+    alone = busy.acquire(blocking=False)
+    nice = os.getpriority(os.PRIO_PROCESS, 0) >= 5
+    quick = sys.getswitchinterval() < 0.001
+    wanted = request.messages[0].content != "cancelled"
+    if not (alone and nice and quick and wanted and clock is time.thread_time):
+        raise RequestError("the conversion is not as it should be")
+    time.sleep(0.2)
+    busy.release()
+    return form_of(request, clock)
+process.form_of = converts
+process.main()
+"""
+
+
+async def test_schemas_are_converted_one_at_a_time_and_yield_to_others(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(CONVERTS, monkeypatch)
+    plan = planned(byte_model, replace(SETTINGS, niceness=5))
+    async with running(plan) as engine:
+        wanted = replace(asked(), response_format=JsonObject())
+        answers = [asyncio.create_task(collect(engine, wanted)) for _ in range(3)]
+        cancel = CancelToken()
+        unwanted = replace(asked("cancelled"), response_format=JsonObject())
+        last = asyncio.create_task(collect(engine, unwanted, cancel))
+        await asyncio.sleep(0)
+        cancel.cancel()
+        for each in (*answers, last):
+            assert isinstance((await each)[-1], Done)
+        (end,) = await last
+        assert isinstance(end, Done)
+        assert end.finish == "cancelled"
+
+
 async def test_an_idle_process_is_not_hung(byte_model: Path) -> None:
     watch = Watch(quiet_s=0.08)
     async with running(planned(byte_model), watch) as engine:

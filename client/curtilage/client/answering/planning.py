@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from curtilage.client.routing.speculate import Speculation
 
 _TRIED_ANYWAY: Final = frozenset(
-    {Refusal.REQUIRED_UNMET, Refusal.HOME_UNAVAILABLE, Refusal.UNAVAILABLE}
+    {
+        Refusal.CONTEXT_TOO_LONG,
+        Refusal.REQUIRED_UNMET,
+        Refusal.HOME_UNAVAILABLE,
+        Refusal.UNAVAILABLE,
+    }
 )
 _LIMITS: Final = frozenset({Denial.COST, Denial.SLO})
 """Limits of the request, which a tier exceeds although it can answer."""
@@ -112,9 +117,9 @@ class Planner:
             )
         self._observer.chose(routed, seconds)
         refusal = routed.choice.refusal
-        too_long = refusal is Refusal.CONTEXT_TOO_LONG
-        if refusal in _TRIED_ANYWAY or (too_long and router.plan.local.shortens):
-            # The local model itself reports what it lacks, and what to do.
+        if refusal in _TRIED_ANYWAY:
+            # The local model itself reports what it lacks, and what to do. It counts
+            # tokens exactly, and shortens a long text where the policy lets it.
             denied = dict(routed.choice.denied)
             # Only tiers of the mask, so that trying nevertheless sends nothing out.
             tiers = tuple(
@@ -124,6 +129,7 @@ class Planner:
                 and case.options.require in {None, Require.LOCAL}
                 and denied.get(each.id) not in _LIMITS
             )
+        too_long = refusal is Refusal.CONTEXT_TOO_LONG
         refused = TooLongError if too_long else NotRoutedError
         draft = None
         if conversation is not None:

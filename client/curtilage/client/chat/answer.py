@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from typing_extensions import override
 
@@ -102,7 +102,35 @@ class Called:
 
 
 Logprobs = tuple[tuple[str, float], ...]
-"""(token text, log-probability) of several tokens."""
+"""(token, log-probability) of several tokens, in the order in which they were chosen. A
+token may be a part of a character: its bytes are lone surrogates then (PEP 383), and
+``bytes_of`` returns them."""
+
+
+def token_of(data: bytes) -> str:
+    """Return a token as ``Logprobs`` has it."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(token: str) -> bytes:
+    """Return the bytes of a token of ``Logprobs``."""
+    return token.encode("utf-8", "surrogateescape")
+
+
+def token_said(text: str, data: object) -> str:
+    """Return a token of an answer in OpenAI's format, as ``Logprobs`` has it.
+
+    Args:
+        text: its ``token``; of a part of a character it is only a mark.
+        data: its ``bytes``; anything but a list of bytes says nothing.
+    """
+    listed = cast("list[object]", data) if isinstance(data, list) else []
+    octets = [each for each in listed if type(each) is int and 0 <= each <= _BYTE]
+    whole = bool(octets) and len(octets) == len(listed)
+    return token_of(bytes(octets)) if whole else text
+
+
+_BYTE: Final = 0xFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +139,9 @@ class Delta:
 
     Attributes:
         text: the text to append.
-        logprobs: of each token; empty unless requested.
+        logprobs: of each token; empty unless requested. The text of a token may come
+            with a later one (a part of a character, what may begin a stop string), or
+            never (a stop string, a call).
         tops: the likeliest tokens in the place of each of these; likewise.
         choice: to which of several answers it belongs, from 0.
         calls: of tools.
@@ -370,7 +400,7 @@ class Answer:
         text: the answer.
         provenance: where it comes from, and why that was permitted.
         finished: finish reason and token counts.
-        logprobs: (token text, log-probability) pairs, if requested.
+        logprobs: (token, log-probability) pairs, if requested; see ``Logprobs``.
         tops: the likeliest tokens in the place of each, if requested.
         calls: of tools.
         others: further answers, if several were requested.

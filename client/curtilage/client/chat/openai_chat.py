@@ -54,6 +54,7 @@ from curtilage.client.errors import (
 from curtilage.policy.decision.findings import Where
 
 MAX_MESSAGES: Final = 1024
+MAX_NAME_CHARS: Final = 64
 OTHER: Final = "other"
 JsonObject = dict[str, object]
 
@@ -124,8 +125,13 @@ def _message(index: int, value: object, calls: Calls) -> tuple[Message, list[Oth
     role, name = message.get("role"), message.get("name")
     if not isinstance(role, str) or role not in ROLES:
         raise UsageError(f"{param}.role is not a known role", param=f"{param}.role")
-    if name is not None and not isinstance(name, str):
-        raise UsageError(f"{param}.name must be a string", param=f"{param}.name")
+    if name is not None and not (
+        isinstance(name, str) and 1 <= len(name) <= MAX_NAME_CHARS
+    ):
+        raise UsageError(
+            f"{param}.name must be a string of 1 to {MAX_NAME_CHARS} characters",
+            param=f"{param}.name",
+        )
     refusal = message.get("refusal") if role == ASSISTANT else None
     spoken = {"refusal"} if isinstance(refusal, str) else set[str]()
     called, result_of = _calls(message, role, calls, param)
@@ -226,6 +232,8 @@ TOOL: Final = "tool"
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 MAX_TOKENS: Final = 32768
 MAX_STOPS: Final = 4
+MAX_STOP_CHARS: Final = 1024
+"""Of one stop string: as many are held back while an answer is streamed."""
 MAX_ANSWERS: Final = 4
 MAX_TOPS: Final = 20
 
@@ -288,23 +296,43 @@ def parse_completion_request(
         stream=stream,
         options=target.narrowed(options_from(cast("JsonObject", routing or {}))),
     )
-    options = request.get("stream_options")
-    if options is not None and not isinstance(options, dict):
-        raise UsageError("stream_options must be an object", param="stream_options")
-    asked = cast("JsonObject", options or {}).get("include_usage")
     return ChatCompletionRequest(
-        query=query, include_usage=asked is True, dropped=dropped
+        query=query,
+        include_usage=_include_usage(request.get("stream_options")),
+        dropped=dropped,
     )
 
 
-def _refuse_unknown(names: Collection[str]) -> None:
-    if not names:
+def _include_usage(value: object) -> bool:
+    if value is None:
+        return False
+    if not isinstance(value, dict):
+        raise UsageError("stream_options must be an object", param="stream_options")
+    options = cast("JsonObject", value)
+    _refuse_unknown(
+        [name for name, held in options.items() if held is not None],
+        known=frozenset({"include_usage", "include_obfuscation"}),
+        of="stream_options",
+    )
+    # Bytes that hide the length of a token: there are none on this machine.
+    name = "stream_options.include_obfuscation"
+    if flag(name, options.get("include_obfuscation")):
+        raise UnsupportedFieldError(f"{name} is not supported ({DOCUMENT})", param=name)
+    return flag("stream_options.include_usage", options.get("include_usage"))
+
+
+def _refuse_unknown(
+    names: Collection[str], *, known: Collection[str] = (), of: str = ""
+) -> None:
+    unknown = sorted({*names} - {*known})
+    if not unknown:
         return
-    said = sayable(sorted(names))
+    said = sayable(unknown)
     shown = ", ".join(said) or "one whose name is not an identifier"
+    param = ".".join(filter(None, (of, *said[:1])))
     raise UnknownFieldError(
-        f"the request has unknown fields: {shown} ({DOCUMENT})",
-        param=said[0] if said else None,
+        f"{of or 'the request'} has unknown fields: {shown} ({DOCUMENT})",
+        param=param or None,
     )
 
 
@@ -428,15 +456,17 @@ def _query(
 
 def _settings(request: JsonObject) -> Settings:
     given = Settings()
-    limit = request.get("max_completion_tokens")
-    if limit is None:
-        limit = request.get("max_tokens")
+    # Both are checked, and the first counts.
+    limits = [
+        integer(name, request.get(name), 1, MAX_TOKENS)
+        for name in ("max_completion_tokens", "max_tokens")
+    ]
     logprobs = flag("logprobs", request.get("logprobs"))
     tops = integer("top_logprobs", request.get("top_logprobs"), 0, MAX_TOPS) or 0
     if tops and not logprobs:
         raise UsageError("top_logprobs needs logprobs", param="top_logprobs")
     return Settings(
-        max_tokens=integer("max_tokens", limit, 1, MAX_TOKENS) or given.max_tokens,
+        max_tokens=next(filter(None, limits), given.max_tokens),
         temperature=_number(request, "temperature", given.temperature, (0, 2)),
         top_p=_number(request, "top_p", given.top_p, (0.001, 1)),
         seed=integer("seed", request.get("seed"), 0, 2**32 - 1),
@@ -474,6 +504,10 @@ def _stop(value: object) -> tuple[str, ...]:
     if not isinstance(stops, list) or len(cast("list[object]", stops)) > MAX_STOPS:
         raise UsageError(f"stop must be a string or up to {MAX_STOPS}", param="stop")
     found = cast("list[object]", stops)
-    if not all(isinstance(each, str) and each for each in found):
-        raise UsageError("stop must hold strings that are not empty", param="stop")
+    if not all(
+        isinstance(each, str) and 0 < len(each) <= MAX_STOP_CHARS for each in found
+    ):
+        raise UsageError(
+            f"stop must hold strings of 1 to {MAX_STOP_CHARS} characters", param="stop"
+        )
     return tuple(cast("list[str]", found))

@@ -19,17 +19,21 @@ HEALTH_PATH: Final = "/healthz"
 
 USED: Final[Mapping[str, str]] = {
     "model": f"`{MODEL_ID}`, left out, or a name of the file of models",
-    "messages": "text: a string, or a list of parts of type `text`; a `name`; calls of "
-    "tools and their results",
-    "max_tokens": "1 to 32768",
+    "messages": "text: a string, or a list of parts of type `text`; a `name` of 1 to "
+    "64 characters, which the model reads in front of the text; calls of tools and "
+    "their results",
+    "max_tokens": "1 to 32768; an enclave ends each answer at 4096 "
+    "(`limits.max_tokens`)",
     "max_completion_tokens": "the same; counts where both are given",
     "temperature": "0 to 2",
     "top_p": "0.001 to 1",
     "seed": "0 to 4294967295",
-    "stop": "a string, or up to 4",
+    "stop": "a string, or up to 4; of 1 to 1024 characters each",
     "stream": "`true` or `false`",
-    "stream_options": "`include_usage`",
-    "logprobs": "of each token that was chosen",
+    "stream_options": "`include_usage`: `true` or `false`; `include_obfuscation`: only "
+    "`false`",
+    "logprobs": "of each token that was chosen, in that order: also of the tokens of a "
+    "stop string or of a call, which `content` does not have",
     "top_logprobs": "0 to 20; with `logprobs`",
     "n": "1 to 4",
     "presence_penalty": "-2 to 2",

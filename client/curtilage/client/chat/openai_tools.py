@@ -47,8 +47,10 @@ class Calls:
         given = cast("list[object]", value) if isinstance(value, list) else []
         if not 0 < len(given) <= MAX_CALLS:
             raise UsageError(f"{param} must be a list of 1 to {MAX_CALLS}", param=param)
+        before = self._count
         return tuple(
-            self._call(each, f"{param}[{number}]") for number, each in enumerate(given)
+            self._call(each, f"{param}[{number}]", before)
+            for number, each in enumerate(given)
         )
 
     def result(self, value: object, param: str) -> int:
@@ -62,7 +64,7 @@ class Calls:
             raise UsageError(f"{param} is the id of no earlier call", param=param)
         return number
 
-    def _call(self, value: object, param: str) -> ToolCall:
+    def _call(self, value: object, param: str, before: int) -> ToolCall:
         call = _object(value, param, frozenset({"id", "type", "function"}))
         if call.get("type", "function") != "function":
             raise UnsupportedFieldError(
@@ -71,6 +73,11 @@ class Calls:
         called = call.get("id")
         if not isinstance(called, str) or not 0 < len(called) <= MAX_ID_CHARS:
             raise UsageError(f"{param}.id must be a string", param=f"{param}.id")
+        # In another turn it may return: many servers count anew in each answer.
+        if self._numbers.get(called, 0) > before:
+            raise UsageError(
+                f"{param}.id is not the only one of its turn", param=f"{param}.id"
+            )
         of = f"{param}.function"
         function = _object(call.get("function"), of, frozenset({"name", "arguments"}))
         self._count += 1

@@ -166,21 +166,26 @@ class Request:
 
     def expects(self, event: AnswerEvent) -> bool:
         """Return whether an event can belong to an answer to this request."""
-        tools = () if self.tool_choice == "none" else self.tools
         if isinstance(event, Finished):
             reasons = (event.finish_reason, *event.others)
             calls = "tool_calls" in reasons
-            return len(reasons) == self.settings.n and (bool(tools) or not calls)
+            may = bool(self.tools) and self.tool_choice != "none"
+            return len(reasons) == self.settings.n and (may or not calls)
         if event.choice >= self.settings.n or not event.calls:
             return event.choice < self.settings.n
         # Read for a call alone, and not again for every piece of text.
-        names = {cast("dict[str, object]", each.value())["name"] for each in tools}
-        if self.tool_choice not in CHOICES:
-            names &= {self.tool_choice}
+        names = {_name(each) for each in filter(self.may_call, self.tools)}
+        # A choice by name is one call.
+        several = self.parallel_tool_calls and self.tool_choice in CHOICES
         return all(
-            each.name in names and (self.parallel_tool_calls or not each.index)
-            for each in event.calls
+            each.name in names and (several or not each.index) for each in event.calls
         )
+
+    def may_call(self, tool: Document) -> bool:
+        """Return whether an answer may call this tool, which is one of its own."""
+        if self.tool_choice in CHOICES:
+            return self.tool_choice != "none"
+        return _name(tool) == self.tool_choice
 
     @property
     def is_plain(self) -> bool:
@@ -195,6 +200,10 @@ class Request:
         texts += [each.encoded for each in self.tools]
         texts += [self.response_format.encoded] if self.response_format else []
         return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts)
+
+
+def _name(tool: Document) -> object:
+    return cast("dict[str, object]", tool.value())["name"]
 
 
 def id_of(number: int) -> str:

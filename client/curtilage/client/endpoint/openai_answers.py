@@ -16,6 +16,7 @@ from curtilage.client.chat.answer import (
     Finished,
     Logprobs,
     Provenance,
+    bytes_of,
 )
 from curtilage.client.chat.openai_chat import JsonObject
 from curtilage.client.errors import (
@@ -38,7 +39,20 @@ SERVER_ERROR: Final = 500
 
 def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonObject:
     """Create a ``chat.completion`` object."""
-    choices: list[JsonObject] = [
+    return {
+        "id": answer_id,
+        "object": "chat.completion",
+        "created": created,
+        **_answerer(answer.provenance),
+        "choices": choices_object(answer, answer_id=answer_id),
+        "usage": _usage(answer.finished),
+        **_final_fields(answer.finished),
+    }
+
+
+def choices_object(answer: Answer, *, answer_id: str) -> list[JsonObject]:
+    """Create the ``choices`` of such an object."""
+    return [
         {
             "index": number,
             "message": _message(choice, answer_id, number),
@@ -47,15 +61,6 @@ def completion_object(answer: Answer, *, answer_id: str, created: int) -> JsonOb
         }
         for number, choice in enumerate(answer.choices)
     ]
-    return {
-        "id": answer_id,
-        "object": "chat.completion",
-        "created": created,
-        **_answerer(answer.provenance),
-        "choices": choices,
-        "usage": _usage(answer.finished),
-        **_final_fields(answer.finished),
-    }
 
 
 def _message(choice: Choice, answer_id: str, number: int) -> JsonObject:
@@ -166,11 +171,12 @@ def sse(value: JsonObject) -> bytes:
 OPENAI_TOO_LONG: Final = "context_length_exceeded"
 _NAMED_AS_OPENAI: Final = {"context_too_long": OPENAI_TOO_LONG}
 _TOO_LONG_ELSEWHERE: Final = frozenset({"enclave_too_long", "on_premises_too_long"})
+_REFUSED_THERE: Final = "enclave_refused_query"
 
 
 def error_object(error: ClientError) -> tuple[int, JsonObject]:
     """Return the HTTP status and the OpenAI-style body for an error."""
-    param = error.param if isinstance(error, UsageError) else None
+    param = error.param if isinstance(error, UsageError | ElsewhereError) else None
     match error:
         case UsageError():
             status, code = error.http_status, error.code
@@ -199,6 +205,8 @@ def _of_reason(reason: str) -> tuple[int, str, str]:
     """Return status, type and code for why a tier elsewhere did not answer."""
     if reason in _TOO_LONG_ELSEWHERE:
         return 400, "invalid_request_error", OPENAI_TOO_LONG
+    if reason == _REFUSED_THERE:
+        return 400, "invalid_request_error", reason
     return 502, "unavailable_error", reason
 
 
@@ -279,10 +287,10 @@ def _logprobs(pairs: Logprobs, tops: tuple[Logprobs, ...]) -> JsonObject | None:
 
 
 def _token(token: str, value: float) -> JsonObject:
-    # Part of a character has no text, and its bytes are not known here.
-    whole = "\ufffd" not in token
-    known = list(token.encode()) if whole else None
-    return {"token": token, "logprob": value, "bytes": known}
+    data = bytes_of(token)
+    # A server that sends no bytes marks a part of a character so.
+    known = None if "\ufffd" in token else list(data)
+    return {"token": data.decode(errors="replace"), "logprob": value, "bytes": known}
 
 
 def _final_fields(finished: Finished) -> JsonObject:

@@ -19,6 +19,7 @@ from curtilage.client.chat.answer import (
     Delta,
     Finished,
     TokenSignal,
+    token_of,
 )
 from curtilage.client.chat.answer import Called as AnswerCall
 from curtilage.client.chat.document import Document
@@ -49,6 +50,8 @@ from curtilage.inference.errors import (
     ModelDigestError,
     ModelFileError,
     RequestError,
+    each_in_field,
+    in_field,
 )
 from curtilage.inference.memory import available_memory
 from curtilage.inference.merged import merged
@@ -715,7 +718,7 @@ def _requests(query: Query, signals: bool) -> Iterator[GenerateRequest]:
 def _request(query: Query, signals: bool) -> GenerateRequest:
     settings = query.settings
     return GenerateRequest(
-        messages=tuple(map(_message, query.messages)),
+        messages=each_in_field("messages", _message, query.messages),
         settings=SamplingSettings(
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
@@ -727,7 +730,7 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
             frequency_penalty=settings.frequency_penalty,
             margins=signals,
         ),
-        tools=tuple(map(_tool, query.tools)),
+        tools=each_in_field("tools", _tool, query.tools),
         tool_choice=_tool_choice(query.tool_choice),
         parallel_tool_calls=query.parallel_tool_calls,
         response_format=_response_format(query.response_format),
@@ -736,10 +739,10 @@ def _request(query: Query, signals: bool) -> GenerateRequest:
 
 
 def _message(message: Message) -> ChatMessage:
-    """Translate; a speaker's name is dropped, as no template reads it."""
     return ChatMessage(
         role=message.role,
         content=message.content,
+        name=message.name or "",
         tool_calls=tuple(
             ToolCall(
                 id=id_of(each.number),
@@ -782,12 +785,13 @@ def _response_format(wanted: Document | None) -> ResponseFormat | None:
     described = given.get("json_schema")
     if described is None:
         return JsonObject()
-    return JsonSchema(
-        name=described["name"],
-        description=described.get("description", ""),
-        schema=json.dumps(described.get("schema", {}), ensure_ascii=False),
-        strict=described.get("strict", False),
-    )
+    with in_field("response_format"):
+        return JsonSchema(
+            name=described["name"],
+            description=described.get("description", ""),
+            schema=json.dumps(described.get("schema", {}), ensure_ascii=False),
+            strict=described.get("strict", False),
+        )
 
 
 async def _answer(
@@ -823,12 +827,11 @@ def _delta(token: Token, logprobs: bool) -> Delta | None:
     if token.logprob is None:
         return Delta(text=token.text) if token.text else None
     sure = token.logprob
-    top = tuple(
-        (each.data.decode("utf-8", "replace"), each.logprob) for each in token.top
-    )
+    top = tuple((token_of(each.data), each.logprob) for each in token.top)
     return Delta(
         text=token.text,
-        logprobs=((token.text, sure),) if logprobs else (),
+        # Not the text, which may be released later, and with other tokens'.
+        logprobs=((token_of(token.data), sure),) if logprobs else (),
         tops=(top,) if logprobs and top else (),
         signals=()
         if token.margin is None
@@ -867,8 +870,9 @@ def _translated(  # noqa: C901, PLR0911 - one error each
                 max_tokens=problem.max_tokens,
                 context_tokens=problem.context_tokens,
             )
-        case RequestError():
-            return UsageError(str(problem))
+        case RequestError(field=place):
+            said = f"{place}: {problem}" if place else str(problem)
+            return UsageError(said, param=place or None)
         case ContextSizeError():
             return ConfigError(str(problem))
         case ModelDigestError():

@@ -19,6 +19,7 @@ from curtilage.client.chat.answer import (
     Delta,
     Finished,
     Logprobs,
+    token_said,
 )
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import OnPremisesUnavailableError
@@ -35,16 +36,35 @@ FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls"})
 MAX_CALLS: Final = 128
 """Of one answer."""
 MAX_CALL_BYTES: Final = 8 * 1024 * 1024
-MAX_TOPS: Final = 64
 LEAST_LOGPROB: Final = -1_000_000
 _MAX_TOKENS: Final = 1 << 31
 _TOO_LONG_TYPES: Final = frozenset(
     {"context_length_exceeded", "exceed_context_size_error"}
 )
-# From the beginning: a server may quote the query further on.
-_TOO_LONG: Final = re.compile(
-    r"(?:'max_tokens'[^.]{0,80}\. )?This model's maximum context length is "
-    r"([0-9]{1,9}) tokens"
+# Sentences of vLLM, of its releases until now, and of SGLang. From the beginning: a
+# server may quote the query further on. The enclave server has the same table.
+_TOO_LONG_WORDS: Final = (
+    re.compile(
+        r"(?:'max_tokens'[^.]{0,80}\. )?This model's maximum context length is "
+        r"(?P<context>[0-9]{1,9}) tokens(?:(?: and|\. However,) "
+        r"(?:your request has |you requested [0-9]{1,9} "
+        r"(?:tokens \(|output tokens and your prompt contains ))(?:at least )?"
+        r"(?P<prompt>[0-9]{1,9}) (?:in the messages|input tokens))?"
+    ),
+    re.compile(
+        r"You passed (?P<prompt>[0-9]{1,9}) input tokens and requested [0-9]{1,9} "
+        r"output tokens\. However, the model's context length is only "
+        r"(?P<context>[0-9]{1,9})\b"
+    ),
+    re.compile(
+        r"Requested token count exceeds the model's maximum context length of "
+        r"(?P<context>[0-9]{1,9}) tokens\. You requested a total of [0-9]{1,9} "
+        r"tokens: (?P<prompt>[0-9]{1,9}) tokens from the input messages"
+    ),
+    re.compile(
+        r"The input \((?P<prompt>[0-9]{1,9}) tokens\) is longer than the model's "
+        r"context length \((?P<context>[0-9]{1,9}) tokens\)"
+    ),
 )
 
 JsonObject = dict[str, object]
@@ -59,14 +79,24 @@ class _Call:
     """A call of which pieces have arrived."""
 
     name: str = field(default="", repr=False)
-    arguments: list[str] = field(default_factory=list[str], repr=False)
+    pieces: list[str] = field(default_factory=list[str], repr=False)
+
+    @property
+    def arguments(self) -> str:
+        """The pieces, joined; an object without members if there are none."""
+        return "".join(self.pieces) or "{}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the server sent all of its arguments."""
+        return bool(self.pieces) and _is_object(self.arguments)
 
 
 def refusal_of(data: bytes) -> OnPremisesUnavailableError:
     """Return the error for the body of a 400; only numbers of it are kept.
 
-    llama.cpp's server names the error's type and both numbers; vLLM and SGLang say in
-    words how long the context is.
+    llama.cpp's server names the error's type and both numbers; vLLM and SGLang say both
+    in words, vLLM sometimes only the least that the query has.
     """
     try:
         value: object = json.loads(data)
@@ -75,13 +105,15 @@ def refusal_of(data: bytes) -> OnPremisesUnavailableError:
     outer = cast("JsonObject", value) if isinstance(value, dict) else {}
     inner = outer.get("error")
     error = cast("JsonObject", inner) if isinstance(inner, dict) else outer
-    words = _TOO_LONG.match(str(error.get("message")))
+    said = str(error.get("message"))
+    words = next(filter(None, (each.match(said) for each in _TOO_LONG_WORDS)), None)
     if words is None and str(error.get("type")) not in _TOO_LONG_TYPES:
         return OnPremisesUnavailableError(OnPremisesFailure.REFUSED, code="400")
-    return TooLongForServerError(
-        _tokens(error.get("n_prompt_tokens")),
-        _tokens(error.get("n_ctx") if words is None else int(words[1])),
-    )
+    if words is None:
+        prompt, context = error.get("n_prompt_tokens"), error.get("n_ctx")
+    else:
+        prompt, context = int(words["prompt"] or 0), int(words["context"])
+    return TooLongForServerError(_tokens(prompt), _tokens(context))
 
 
 def _tokens(value: object) -> int | None:
@@ -93,16 +125,27 @@ class ChatReader:
 
     Args:
         logprobs: whether log-probabilities were requested.
+        tops: number of alternatives to each token that were requested.
         n: number of answers that were requested.
+        must_call: whether each answer has to call a tool.
 
     Attributes:
         texts: number of events with text so far, of the answer or of the reasoning:
             only these show that the model is still writing.
     """
 
-    def __init__(self, *, logprobs: bool, n: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        logprobs: bool,
+        tops: int = 0,
+        n: int = 1,
+        must_call: bool = False,
+    ) -> None:
         self._logprobs = logprobs
+        self._tops = tops
         self._n = n
+        self._must_call = must_call
         self._events = EventParser(_broken, most_bytes=MAX_EVENT_BYTES)
         self._read_bytes = 0
         self._finish: dict[int, str] = {}
@@ -146,15 +189,18 @@ class ChatReader:
         # vLLM and Ollama report late failures in this field; older ones by ``object``.
         if chunk.get("error") is not None or chunk.get("object") == "error":
             raise OnPremisesUnavailableError(OnPremisesFailure.FAILED)
-        usage = chunk.get("usage")
+        usage, choices = chunk.get("usage"), chunk.get("choices")
+        none = choices is None or choices == []
         if usage is not None:
             counts = _object(usage)
+            # llama.cpp's server counts each of several answers in an event of its own,
+            # others all of them in one.
+            before = self._counts[1] if none and self._n > 1 else 0
             self._counts = (
                 _count(counts.get("prompt_tokens")),
-                _count(counts.get("completion_tokens")),
+                _count(before + _count(counts.get("completion_tokens"))),
             )
-        choices = chunk.get("choices")
-        if choices is None or choices == []:
+        if none:
             return ()
         listed = cast("list[object]", choices) if isinstance(choices, list) else []
         if not 0 < len(listed) <= self._n:
@@ -176,16 +222,18 @@ class ChatReader:
             events.append(self._delta(_text(text), choice, number))
         self._take_calls(fields.get("tool_calls"), number)
         finish = choice.get("finish_reason")
-        if finish is not None:
+        # Once: its calls would be given again.
+        if finish is not None and number not in self._finish:
             # Any other reason ("abort", "content_filter") means that a part of the
             # answer is missing.
             if not isinstance(finish, str) or finish not in FINISH_REASONS:
                 raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
             self._finish[number] = finish
-            calls = self._called(number)
+            calls = self._called(number, finish)
+            must_call = self._must_call and finish == "stop"
             if calls:
                 events.append(Delta(text="", choice=number, calls=calls))
-            elif finish == "tool_calls":
+            elif finish == "tool_calls" or must_call:
                 raise OnPremisesUnavailableError(OnPremisesFailure.ANSWER_INCOMPLETE)
         return tuple(events)
 
@@ -207,21 +255,24 @@ class ChatReader:
             if function.get("arguments"):
                 text = _text(function["arguments"])
                 self._call_bytes += len(text)
-                call.arguments.append(text)
+                call.pieces.append(text)
         if self._call_bytes > MAX_CALL_BYTES:
             raise _broken()
 
-    def _called(self, number: int) -> tuple[Called, ...]:
-        calls: list[Called] = []
-        for (choice, _), call in sorted(self._calls.items()):
-            if choice == number:
-                if not call.name:
-                    raise _broken()
-                arguments = "".join(call.arguments) or "{}"
-                # Servers differ in what they count from.
-                at = len(calls)
-                calls.append(Called(index=at, name=call.name, arguments=arguments))
-        return tuple(calls)
+    def _called(self, number: int, finish: str) -> tuple[Called, ...]:
+        """Return the whole calls: an application must not execute half of one."""
+        found = sorted(self._calls.items(), key=lambda each: each[0])
+        calls = [call for (choice, _), call in found if choice == number]
+        # The token limit may have cut the last one. Our own engine omits it, too.
+        if finish == "length" and calls and not calls[-1].is_whole:
+            calls.pop()
+        if not all(each.name and _is_object(each.arguments) for each in calls):
+            raise _broken()
+        return tuple(
+            # Servers differ in what they count from.
+            Called(index=at, name=each.name, arguments=each.arguments)
+            for at, each in enumerate(calls)
+        )
 
     def _delta(self, text: str, choice: JsonObject, number: int) -> Delta:
         if number in self._finish:
@@ -235,7 +286,7 @@ class ChatReader:
         if not isinstance(listed, list) or not listed:
             raise OnPremisesUnavailableError(OnPremisesFailure.NO_LOGPROBS)
         tokens = [*map(_object, cast("list[object]", listed))]
-        tops = tuple(_top(each.get("top_logprobs")) for each in tokens)
+        tops = tuple(self._top(each.get("top_logprobs")) for each in tokens)
         return Delta(
             text=text,
             logprobs=tuple(map(_pair, tokens)),
@@ -243,12 +294,12 @@ class ChatReader:
             choice=number,
         )
 
-
-def _top(value: object) -> Logprobs:
-    listed = cast("list[object]", value) if isinstance(value, list) else []
-    if len(listed) > MAX_TOPS:
-        raise _broken()
-    return tuple(_pair(_object(each)) for each in listed)
+    def _top(self, value: object) -> Logprobs:
+        listed = cast("list[object]", value) if isinstance(value, list) else []
+        if self._tops and not listed:
+            raise OnPremisesUnavailableError(OnPremisesFailure.NO_LOGPROBS)
+        # Some servers send more than was requested, and unrequested.
+        return tuple(_pair(_object(each)) for each in listed[: self._tops])
 
 
 def _pair(token: JsonObject) -> tuple[str, float]:
@@ -258,7 +309,7 @@ def _pair(token: JsonObject) -> tuple[str, float]:
     # The least that servers send is -9999; a probability of 1 is rounded.
     if not LEAST_LOGPROB <= value <= 1:
         raise _broken()
-    return _text(token.get("token")), float(value)
+    return token_said(_text(token.get("token")), token.get("bytes")), float(value)
 
 
 def _parsed(data: bytes) -> object:
@@ -268,6 +319,14 @@ def _parsed(data: bytes) -> object:
         return cast("object", json.loads(data.decode(), parse_constant=_no_number))
     except (ValueError, RecursionError):
         raise _broken() from None
+
+
+def _is_object(text: str) -> bool:
+    try:
+        value = cast("object", json.loads(text, parse_constant=_no_number))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict)
 
 
 def _no_number(_: str) -> NoReturn:

@@ -25,6 +25,7 @@ from typing_extensions import override
 from curtilage.client.chat.answer import AnswerEvent, Finished
 from curtilage.client.chat.document import Document
 from curtilage.client.chat.query import Message, Query
+from curtilage.client.chat.turns import CHOICES
 from curtilage.client.errors import FailureReason, OnPremisesUnavailableError
 from curtilage.client.on_premises.answer_events import ChatReader, refusal_of
 from curtilage.client.on_premises.reasons import OnPremisesFailure
@@ -181,7 +182,12 @@ class OnPremisesServer:
                     raise refusal_of(await response.content.read(_MAX_REFUSAL_BYTES))
             _require(response)
             asked = query.settings
-            chat = ChatReader(logprobs=asked.logprobs, n=asked.n)
+            chat = ChatReader(
+                logprobs=asked.logprobs,
+                tops=asked.top_logprobs,
+                n=asked.n,
+                must_call=query.tool_choice not in {"none", "auto"},
+            )
             while True:
                 # The answer has begun: an error from here on means that it was cut.
                 with _as_failure(OnPremisesFailure.ANSWER_INCOMPLETE):
@@ -263,8 +269,17 @@ class _Pin(aiohttp.Fingerprint):
 
 
 def _body(query: Query, model: str) -> bytes:
-    """Encode the request: the whole query, unchanged."""
+    """Encode the request: the query, without the tools that it does not permit."""
     settings = query.settings
+    if query.tool_choice not in CHOICES:
+        # llama.cpp's server ignores a choice by name. A call of the only tool is the
+        # same.
+        query = replace(
+            query,
+            tools=tuple(filter(query.may_call, query.tools)),
+            tool_choice="required",
+            parallel_tool_calls=False,
+        )
     body: dict[str, object] = {
         "model": model,
         # Most chat templates know only 'system'; OpenAI renamed it.

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final, NoReturn, cast
@@ -22,6 +22,7 @@ from curtilage.client.chat.answer import (
     Delta,
     Finished,
     Logprobs,
+    token_said,
 )
 from curtilage.client.chat.event_stream import EventParser
 from curtilage.client.errors import EnclaveError
@@ -46,13 +47,91 @@ MAX_CALLS: Final = 128
 _AROUND_BYTES: Final = 64
 """Bytes allowed for the wrapper around the evidence, `{"evidence":}`, and more."""
 _OK: Final = 200
-_BAD_REQUEST: Final = 400
 _REASONS: Final = {
+    400: EnclaveFailure.REFUSED_QUERY,
     413: EnclaveFailure.TOO_LARGE,
     429: EnclaveFailure.BUSY,
+    500: EnclaveFailure.MODEL_FAILED,
     503: EnclaveFailure.BUSY,
     504: EnclaveFailure.TIMEOUT,
 }
+_WITH_CODE: Final = frozenset(
+    {
+        EnclaveFailure.MODEL_FAILED,
+        EnclaveFailure.REFUSED,
+        EnclaveFailure.REFUSED_QUERY,
+    }
+)
+_CODES: Final[Mapping[str, EnclaveFailure]] = {
+    **dict.fromkeys(
+        (
+            "invalid_json",
+            "invalid_value",
+            "out_of_range",
+            "schema_invalid",
+            "schema_not_enforced",
+            "schema_too_large",
+            "too_complex",
+            "too_many_messages",
+            "unsupported_parameter",
+        ),
+        EnclaveFailure.REFUSED_QUERY,
+    ),
+    "engine_crashed": EnclaveFailure.MODEL_FAILED,
+    "engine_hung": EnclaveFailure.MODEL_FAILED,
+    "model_unavailable": EnclaveFailure.MODEL_UNAVAILABLE,
+}
+"""What an enclave's error says more exactly than its status."""
+_FIELDS: Final = frozenset(
+    {
+        "content",
+        "deterministic",
+        "frequency_penalty",
+        "max_tokens",
+        "messages",
+        "model",
+        "n",
+        "name",
+        "presence_penalty",
+        "response_format",
+        "role",
+        "seed",
+        "stop",
+        "temperature",
+        "tool_call_id",
+        "tool_calls",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "top_p",
+    }
+)
+"""Fields that an enclave may name in an error."""
+_PLACE: Final = re.compile(
+    r"(?:messages|tools)\[[0-9]{1,4}\](?:\.function\.parameters)?"
+    r"|response_format\.json_schema\.schema"
+)
+"""One of several fields, or a schema in one."""
+_KEYWORDS: Final = frozenset(
+    {
+        "$anchor", "$comment", "$defs", "$id", "$ref", "$schema", "additionalItems",
+        "additionalProperties", "allOf", "anyOf", "const", "contains",
+        "contentEncoding", "contentMediaType", "contentSchema", "default",
+        "definitions", "dependencies", "dependentRequired", "dependentSchemas",
+        "deprecated", "description", "else", "enum", "examples", "exclusiveMaximum",
+        "exclusiveMinimum", "format", "if", "items", "maxContains", "maxItems",
+        "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength",
+        "minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern",
+        "patternProperties", "prefixItems", "properties", "propertyNames", "readOnly",
+        "required", "then", "title", "type", "unevaluatedItems",
+        "unevaluatedProperties", "uniqueItems", "writeOnly",
+    }
+)  # fmt: skip
+"""Of JSON Schema, which an enclave may name as well."""
+_NAME: Final = re.compile("[a-z_]+")
+_STEP: Final = re.compile(r"([$A-Za-z]*)(?:\[[0-9]{1,5}\])?")
+"""A step of a path in a schema: a keyword, a position, or both."""
+_MOST_WHERE_CHARS: Final = 256
 _SOON: Final = re.compile(rb"[0-9]|10")
 """Longest Retry-After that is honoured, in seconds."""
 _REFUSALS: Final = frozenset({media.PROBLEM_JSON.encode(), b"application/json"})
@@ -141,9 +220,11 @@ class EventStream(ContentReader):
             # A first event may name the role and hold no text.
             text = _member(delta, "content")
             calls = _calls(delta, self._called[number])
-            if (isinstance(text, str) and text) or calls:
+            piece = _delta(number, choice, text, calls)
+            # A token without a text may have a log-probability: half a character has.
+            if piece.text or calls or piece.logprobs:
                 self._text_began = True
-                yield _delta(number, choice, text, calls)
+                yield piece
             self._called[number] += len(calls)
             if choice.get("finish_reason") is not None:
                 self._reasons[number] = _reason(choice, calls=self._called[number])
@@ -248,12 +329,18 @@ class Problem(JsonText):
     """A refusal in JSON, more specific than its status (RFC 9457, or OpenAI's).
 
     Args:
-        date: the ``date`` field of the same response.
+        status: of the response.
+        date: its ``date`` field.
+        retry_after_s: its ``retry-after`` field, if it is short.
     """
 
-    def __init__(self, date: datetime | None) -> None:
+    def __init__(
+        self, status: int, date: datetime | None, retry_after_s: int | None
+    ) -> None:
         super().__init__()
+        self._status = status
         self._date = date
+        self._retry_after_s = retry_after_s
 
     @override
     def parsed(self, value: dict[str, object]) -> Iterator[AnswerEvent]:
@@ -262,15 +349,16 @@ class Problem(JsonText):
         # was inside the seal, so it comes from the enclave and not from the relay.
         if value.get("type") == media.PROBLEM_DATE:
             raise DateRefusedError(self._date)
-        _refuse_too_long(value.get("error"))
-        # Mapped to a closed set: text of the other side enters no error.
-        code = _REPLAYED if value.get("code") == _REPLAYED else str(_BAD_REQUEST)
-        raise EnclaveError(EnclaveFailure.REFUSED, code=code)
+        if value.get("code") == _REPLAYED:
+            raise EnclaveError(EnclaveFailure.REFUSED, code=_REPLAYED)
+        error = value.get("error")
+        _refuse_too_long(error)
+        _refuse(self._status, error, self._retry_after_s)
 
     @override
     def end(self) -> Finished:
         """Refuse: a refusal without a body is still one."""
-        raise EnclaveError(EnclaveFailure.REFUSED, code=str(_BAD_REQUEST))
+        _refuse(self._status, retry_after_s=self._retry_after_s)
 
 
 class Nothing(JsonText):
@@ -355,31 +443,66 @@ def _refused_unless_ok(head: bhttp.ResponseHead) -> ContentReader | bytes:
     # 200 carries an answer, and nothing else in a head is acted upon.
     fields = dict(head.fields)
     media_type = fields.get(b"content-type", b"").partition(b";")[0].strip()
-    if head.status == _BAD_REQUEST and media_type in _REFUSALS:
-        return Problem(parse_date(fields.get(b"date", b"")))
     if head.status != _OK:
         # Trusted because it was sealed; a Retry-After from the relay could be forged.
         said = fields.get(b"retry-after", b"")
-        _refuse(head.status, int(said) if _SOON.fullmatch(said) else None)
+        later = int(said) if _SOON.fullmatch(said) else None
+        if media_type in _REFUSALS and head.status in _REASONS:
+            return Problem(head.status, parse_date(fields.get(b"date", b"")), later)
+        _refuse(head.status, retry_after_s=later)
     return media_type
 
 
-def _refuse(status: int | None, retry_after_s: int | None = None) -> NoReturn:
+def _refuse(
+    status: int | None, error: object = None, retry_after_s: int | None = None
+) -> NoReturn:
     """Raise the reason for a status; without a status, the answer was cut."""
     if status is None:
         raise EnclaveError(EnclaveFailure.ANSWER_INCOMPLETE)
-    # The number alone (three digits), and only where no better reason is known.
     reason = _REASONS.get(status, EnclaveFailure.REFUSED)
-    code = str(status) if reason is EnclaveFailure.REFUSED else None
+    # Of closed sets: text of the other side enters no error. Otherwise the status.
+    said, field = _member(error, "code"), _field_of(error)
+    code = said if isinstance(said, str) and said in _CODES else str(status)
+    reason = _CODES.get(code, reason)
     later = retry_after_s if reason is EnclaveFailure.BUSY else None
-    raise EnclaveError(reason, code=code, retry_after_s=later)
+    if reason not in _WITH_CODE:
+        raise EnclaveError(reason, retry_after_s=later)
+    parts = filter(None, (code, field, _in_schema(error)))
+    problem = EnclaveError(reason, code=": ".join(parts))
+    # Positions and paths are the asker's, and enter no record.
+    name = _NAME.match(field)
+    problem.code = code if name is None else f"{code}: {name[0]}"
+    problem.param = field or None
+    raise problem
+
+
+def _field_of(error: object) -> str:
+    """Return the field that an error names, if it may name that; otherwise nothing."""
+    field = _member(error, "param")
+    if not isinstance(field, str):
+        return ""
+    return field if field in _FIELDS or _PLACE.fullmatch(field) else ""
+
+
+def _in_schema(error: object) -> str:
+    """Return the place in a schema that an error names, in words of JSON Schema."""
+    keyword, where = _member(error, "keyword"), _member(error, "where")
+    parts: list[str] = []
+    if isinstance(keyword, str) and keyword in _KEYWORDS:
+        parts.append(keyword)
+    if isinstance(where, str) and 0 < len(where) <= _MOST_WHERE_CHARS:
+        steps = [_STEP.fullmatch(step) for step in where.split(".")]
+        if all(step and (not step[1] or step[1] in _KEYWORDS) for step in steps):
+            parts.append(f"at {where}")
+    return ", ".join(parts)
 
 
 def _refuse_error(value: dict[str, object], *, cut: bool = False) -> NoReturn:
     """Raise the reason that an error object names."""
-    if not cut:
-        _refuse_too_long(value["error"])
-    _refuse(None if cut else _status_of(value))
+    if cut:
+        _refuse(None)
+    _refuse_too_long(value["error"])
+    _refuse(_status_of(value), value["error"])
 
 
 def _refuse_too_long(error: object) -> None:
@@ -531,7 +654,7 @@ def _logprobs(choice: dict[str, object]) -> tuple[Logprobs, tuple[Logprobs, ...]
 def _pair(entry: object) -> Iterator[tuple[str, float]]:
     token, value = _member(entry, "token"), _member(entry, "logprob")
     if isinstance(token, str) and isinstance(value, int | float):
-        yield _text(token), _finite(value)
+        yield token_said(_text(token), _member(entry, "bytes")), _finite(value)
 
 
 def _listed(value: object) -> list[object]:

@@ -68,6 +68,7 @@ _ANOTHER_MAY: Final = frozenset(
         EnclaveFailure.EVIDENCE_REFUSED,
         EnclaveFailure.CLOCK_SUSPECTED,
         EnclaveFailure.KEY_UNKNOWN,
+        EnclaveFailure.MODEL_UNAVAILABLE,
         EnclaveFailure.RELAY_KNOWS_NO_SUCH,
         Unmet.CHALLENGE,
     }

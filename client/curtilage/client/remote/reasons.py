@@ -31,6 +31,10 @@ class EnclaveFailure(FailureReason):
     TOO_MANY_RUNNING = "too_many_running", Failure.BUSY, PASSES
     BUSY = "busy", Failure.BUSY, PASSES
     REFUSED = "refused", Failure.BROKEN
+    # Said inside the seal, so by the enclave and about this query.
+    REFUSED_QUERY = "enclave_refused_query", None
+    MODEL_FAILED = "enclave_model_failed", Failure.BROKEN, PASSES
+    MODEL_UNAVAILABLE = "enclave_model_unavailable", Failure.UNREACHABLE, PASSES
     ANSWER_BROKEN = "answer_broken", Failure.BROKEN, PASSES
     ANSWER_INCOMPLETE = "answer_incomplete", Failure.BROKEN, PASSES
     # A question without a response waits 15 seconds or more. So few of them fit into a

@@ -67,6 +67,7 @@ class Estimate:
         prompt_tokens: approximate number of tokens of the text.
         answer_tokens: approximate number of tokens of the answer; at most the limit of
             the request.
+        most_tokens: that limit, for which an engine needs room; 0: not known.
     """
 
     intent: Intent
@@ -77,6 +78,7 @@ class Estimate:
     source: Literal["ngram", "rules", "unread"]
     prompt_tokens: int
     answer_tokens: int
+    most_tokens: int = 0
 
 
 class RouterModelError(Exception):
@@ -409,6 +411,7 @@ def unread(text_bytes: int, messages: int, most: int) -> Estimate:
         source="unread",
         prompt_tokens=prompt,
         answer_tokens=answer_tokens(Intent.UNKNOWN, prompt, most),
+        most_tokens=most,
     )
 
 

@@ -269,8 +269,12 @@ class Router:
         whole = sum(
             prompt_tokens(each.said) + MESSAGE_TOKENS for each in query.messages
         )
-        whole += sum(prompt_tokens(each.encoded) for each in query.tools)
-        return replace(estimate, prompt_tokens=whole)
+        documents = [*query.tools, query.response_format]
+        whole += sum(
+            prompt_tokens(each.encoded) for each in documents if each is not None
+        )
+        most = query.settings.max_tokens
+        return replace(estimate, prompt_tokens=whole, most_tokens=most)
 
     def chooses(self, permitted: Permitted) -> bool:
         """Return whether there is a choice to make, for which the text is read.
@@ -562,6 +566,8 @@ class Router:
         refusal = routed.choice.refusal
         if refusal is None:
             return ""
+        if refusal is Refusal.CONTEXT_TOO_LONG:
+            return f"{REMEDIES[refusal]}; {self._sizes(routed)}"
         if require is None or refusal is not Refusal.REQUIRED_UNMET:
             return REMEDIES[refusal]
         kinds = {tier.id: tier.kind for tier in self.plan.tiers}
@@ -574,6 +580,19 @@ class Router:
         ]
         none = f"the policy names no tier of the kind {require.value!r}"
         return required_unmet(why[0] if why else none)
+
+    def _sizes(self, routed: Routed) -> str:
+        expected = routed.estimate
+        contexts = [
+            self._health[tier].context_tokens or 0
+            for tier, denial in routed.choice.denied
+            if denial is Denial.CONTEXT
+        ]
+        return (
+            f"it has about {expected.prompt_tokens:,} tokens and asks for "
+            f"{max(expected.answer_tokens, expected.most_tokens):,}, and the largest "
+            f"context is {max(contexts):,}"
+        )
 
     def price(self, tier: Tier) -> int:
         """Return the price of a million tokens, in millionths of a US dollar."""

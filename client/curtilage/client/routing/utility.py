@@ -275,7 +275,9 @@ def _shortcomings(
         yield Denial.SLO
     if not view.available:
         yield Denial.UNAVAILABLE
-    if view.context_tokens is not None and prompt + answer > view.context_tokens:
+    # Engines refuse what exceeds their context if the answer is as long as it may be.
+    whole = prompt + max(answer, estimate.most_tokens)
+    if view.context_tokens is not None and whole > view.context_tokens:
         yield Denial.CONTEXT
 
 
@@ -303,7 +305,7 @@ _REASONS: Final = {
 def _refused(permitted: Permitted, left: Permitted, options: RoutingOptions) -> Choice:
     # Without the policy's own denials, which the sender cannot remedy.
     denials = [denial for _, denial in left.denied[len(permitted.denied) :]]
-    if options.require is not None:
+    if options.require is not None and Denial.CONTEXT not in denials:
         refusal, reason = Refusal.REQUIRED_UNMET, Reason.REQUIRED
     elif not denials:
         refusal, reason = Refusal.NO_PERMITTED_TIER, Reason.ONLY_PERMITTED

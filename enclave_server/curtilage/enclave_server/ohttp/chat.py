@@ -6,7 +6,7 @@ contains nothing of the sender's text. Knows nothing of models or of the network
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeVar
 
@@ -20,6 +20,7 @@ from curtilage.enclave_server.ohttp.tools import (
     choice_of,
     encodable,
     format_of,
+    is_json_object,
     is_list,
     is_object,
     tools_of,
@@ -91,7 +92,8 @@ class ChatLimits:
 
     Attributes:
         max_messages: turns; the templates loop over them.
-        max_tokens: the longest answer that may be requested; at most the context.
+        max_tokens: the longest answer; at most the context. A request for a longer one
+            gets one of this length, which ends with ``length``.
         max_name_chars: a speaker's name is a word, not a text.
         max_stop_chars: the text tail held back while streaming is as long.
     """
@@ -114,6 +116,7 @@ MAX_QUOTES: Final = 16384
 """Of the strings of one content: more than 1024 messages with names have."""
 MAX_STRUCTURE_BYTES: Final = 16384
 """Bytes that are neither string nor white space: 1024 messages have 8 each."""
+MOST_TOKENS_ASKED: Final = 2**31 - 1
 DEFAULT_MAX_TOKENS: Final = 512
 DEFAULT_TEMPERATURE: Final = 0.7
 DEFAULT_TOP_P: Final = 0.95
@@ -211,8 +214,9 @@ def parse_chat_completion_request(
     if len(turns) > limits.max_messages:
         raise ChatError(400, "too_many_messages", param="messages")
     messages = tuple(_message(turn, limits) for turn in turns)
+    _require_arguments(messages)
     usual = min(DEFAULT_MAX_TOKENS, limits.max_tokens)
-    max_tokens = _integer(body, "max_tokens", 1, limits.max_tokens, usual)
+    max_tokens = _integer(body, "max_tokens", 1, MOST_TOKENS_ASKED, usual)
     temperature = _number(body, "temperature", MAX_TEMPERATURE, DEFAULT_TEMPERATURE)
     top_p = _number(body, "top_p", 1, DEFAULT_TOP_P)
     # A nucleus of probability zero contains no token that could be drawn.
@@ -226,7 +230,8 @@ def parse_chat_completion_request(
     parallel = body.get("parallel_tool_calls")
     return ChatCompletionRequest(
         messages=messages,
-        max_tokens=max_tokens,
+        # Not refused: those who ask for "as much as possible" do not know the limit.
+        max_tokens=min(max_tokens, limits.max_tokens),
         temperature=temperature,
         top_p=top_p,
         seed=_integer(body, "seed", -MAX_SEED - 1, MAX_SEED, None),
@@ -270,20 +275,34 @@ def json_object(content: bytes) -> dict[str, object]:
     return value
 
 
-def _is_quick_to_parse(content: bytes) -> bool:
-    """Return whether the JSON has few parts, however long its strings are.
+def _require_arguments(messages: Iterable[ChatMessage]) -> None:
+    """Refuse arguments of calls that are no JSON object, or take long to parse."""
+    # They are JSON inside strings, whose parts do not count in ``json_object``.
+    texts = [call.arguments for turn in messages for call in turn.calls]
+    if not _is_quick_to_parse(*(each.encode() for each in texts)):
+        raise ChatError(400, "too_complex", param="tool_calls")
+    if not all(map(is_json_object, texts)):
+        raise ChatError(400, "invalid_value", param="tool_calls")
 
-    Correct as far as ``content`` is JSON, and a parser stops after that.
+
+def _is_quick_to_parse(*contents: bytes) -> bool:
+    """Return whether JSON texts have few parts together, however long their strings.
+
+    Correct as far as each is JSON, and a parser stops after that.
     """
-    # Escapes are removed first, both bytes at a time: after that each quote begins or
-    # ends a string, and the text between every other pair is structure.
-    if b"\\" in content:
-        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
-    parts = content.split(b'"', MAX_QUOTES + 1)
-    if len(parts) > MAX_QUOTES + 1:
-        return False
-    structure = b"".join(parts[::2]).translate(None, b" \t\r\n")
-    return len(structure) <= MAX_STRUCTURE_BYTES
+    quotes = structure = 0
+    for each in contents:
+        content = each
+        # Escapes are removed first, both bytes at a time: after that each quote begins
+        # or ends a string, and the text between every other pair is structure.
+        if b"\\" in content:
+            content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = content.split(b'"', MAX_QUOTES + 1)
+        quotes += len(parts) - 1
+        structure += len(b"".join(parts[::2]).translate(None, b" \t\r\n"))
+        if quotes > MAX_QUOTES or structure > MAX_STRUCTURE_BYTES:
+            return False
+    return True
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
-from curtilage.enclave_server.errors import ChatError, TooLong
+from curtilage.enclave_server.errors import ChatError, SchemaPlace, TooLong
 from curtilage.wire.media import PROBLEM_DATE, PROBLEM_JSON
 
 JSON_TYPE: Final = b"application/json"
@@ -28,11 +28,14 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "invalid_value": "A field has the wrong type or value.",
     "method_not_allowed": "The method is not allowed here.",
     "model_not_found": "There is no model of this name here.",
-    "model_unavailable": "The model cannot be loaded. Try again later.",
+    "model_unavailable": "The model is not available. Try again later.",
     "no_evidence": "No evidence was available in time.",
     "not_found": "There is nothing here.",
     "out_of_range": "A field is outside its range.",
     "replayed": "This encapsulated request was seen before.",
+    "schema_invalid": "A JSON schema is malformed, or permits nothing.",
+    "schema_not_enforced": "A strict JSON schema has what is not enforced.",
+    "schema_too_large": "A JSON schema is too large.",
     "time_limit": "The answer took too long.",
     "too_complex": "The content has too many parts.",
     "too_many_messages": "There are too many messages.",
@@ -52,6 +55,7 @@ LOWEST_LOGPROB: Final = -9999.0
 """OpenAI's value for a token with almost no probability; JSON has no infinity."""
 _SERVER_FAULT: Final = 500
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls")
+MAX_WHERE_CHARS: Final = 88
 _MOST_TOKENS: Final = 2**31
 """For bounds: no count of tokens has more digits."""
 
@@ -103,13 +107,15 @@ class Piece:
 
     Attributes:
         text: may be empty when bytes are held back.
+        token: that was drawn, as ``token_of`` its bytes; None: it is the text.
         logprob: natural logarithm, or None when not asked for.
-        top: text and logarithm of the likeliest tokens in its place; likewise.
+        top: the likeliest tokens in its place, likewise, and their logarithms.
         choice: to which of several answers it belongs, from 0.
         call: of a tool; then there is no text.
     """
 
     text: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
     logprob: float | None = field(default=None, repr=False)
     top: tuple[tuple[str, float], ...] = field(default=(), repr=False)
     choice: int = 0
@@ -231,10 +237,11 @@ def _longest_error() -> int:
     most = TooLong(
         prompt_tokens=_MOST_TOKENS, max_tokens=_MOST_TOKENS, context_tokens=_MOST_TOKENS
     )
+    place = SchemaPlace(keyword="x" * 24, where="x" * MAX_WHERE_CHARS)
     return max(
-        len(_error_object(500, code, param, too_long))
+        len(_error_object(500, code, param, *more))
         for code in ERROR_CODES
-        for too_long in (None, most)
+        for more in ((most, None), (None, place))
     )
 
 
@@ -275,8 +282,7 @@ def tellable(error: ChatError) -> ChatError:
 def error_event(error: ChatError) -> bytes:
     """Encode an error in the middle of a stream; no ``[DONE]`` follows it."""
     error = tellable(error)
-    encoded = _error_object(error.status, error.code, error.param, error.too_long)
-    return b"data: " + encoded + b"\n\n"
+    return b"data: " + _object_of(error) + b"\n\n"
 
 
 def error_type(error: ChatError) -> bytes:
@@ -292,7 +298,7 @@ def encode_error(error: ChatError) -> bytes:
     """
     error = tellable(error)
     if error.code not in _PROBLEMS:
-        return _error_object(error.status, error.code, error.param, error.too_long)
+        return _object_of(error)
     return _encode(
         {
             "type": _PROBLEMS[error.code],
@@ -303,8 +309,18 @@ def encode_error(error: ChatError) -> bytes:
     )
 
 
+def _object_of(error: ChatError) -> bytes:
+    return _error_object(
+        error.status, error.code, error.param, error.too_long, error.place
+    )
+
+
 def _error_object(
-    status: int, code: str, param: str | None, found: TooLong | None
+    status: int,
+    code: str,
+    param: str | None,
+    found: TooLong | None,
+    place: SchemaPlace | None,
 ) -> bytes:
     kind = "invalid_request_error" if status < _SERVER_FAULT else "server_error"
     members: dict[str, object] = {
@@ -320,6 +336,8 @@ def _error_object(
             f"{found.max_tokens} they exceed the context of {found.context_tokens}."
         )
         members |= asdict(found)
+    if place is not None:
+        members |= asdict(place)
     return _encode({"error": members})
 
 
@@ -353,22 +371,29 @@ def _chunk_event(
     return b"data: " + _encode(body) + b"\n\n"
 
 
+def token_of(data: bytes) -> str:
+    """Return a token's bytes as text; of a part of a character, lone surrogates."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def _logprobs(pieces: Sequence[Piece]) -> dict[str, object]:
     return {
         "content": [
             {
-                "token": piece.text,
-                "logprob": piece.logprob,
-                "bytes": list(piece.text.encode()),
-                "top_logprobs": [
-                    {"token": token, "logprob": value, "bytes": None}
-                    for token, value in piece.top
-                ],
+                **_token(piece.text if piece.token is None else piece.token, logprob),
+                "top_logprobs": [_token(*each) for each in piece.top],
             }
             for piece in pieces
-            if piece.logprob is not None
+            if (logprob := piece.logprob) is not None
         ]
     }
+
+
+def _token(token: str, logprob: float) -> dict[str, object]:
+    data = token.encode("utf-8", "surrogateescape")
+    # An engine of others that sends no bytes marks a part of a character so.
+    known = None if "\ufffd" in token else list(data)
+    return {"token": data.decode(errors="replace"), "logprob": logprob, "bytes": known}
 
 
 def _call(call: Call) -> dict[str, object]:

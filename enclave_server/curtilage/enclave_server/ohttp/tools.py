@@ -48,7 +48,7 @@ class ChatCall:
     Attributes:
         id: names it in its result.
         name: of the function.
-        arguments: a JSON object, as text.
+        arguments: a JSON object, as text; not parsed yet (see ``is_json_object``).
     """
 
     id: str = field(repr=False)
@@ -193,7 +193,7 @@ def _call(value: object) -> ChatCall:
     given = _function(value, known, "tool_calls", more=frozenset({"id"}))
     called = call_id_of(value.get("id") if is_object(value) else None)
     arguments = given.get("arguments")
-    if not called or not isinstance(arguments, str) or not _is_json_object(arguments):
+    if not called or not isinstance(arguments, str):
         raise ChatError(400, "invalid_value", param="tool_calls")
     return ChatCall(
         id=called,
@@ -262,7 +262,8 @@ def _schema(value: object, param: str) -> str | None:
     return encodable(schema, param)
 
 
-def _is_json_object(text: str) -> bool:
+def is_json_object(text: str) -> bool:
+    """Return whether a text is a JSON object within ``MAX_JSON_CHARS`` and depth."""
     if len(text) > MAX_JSON_CHARS:
         return False
     try:

@@ -11,6 +11,7 @@ closes the pipe. What is printed is discarded.
 """
 
 import os
+import queue
 import signal
 import sys
 import threading
@@ -25,6 +26,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import LentModel
 from curtilage.inference.process.codec import (
+    DRAW_S,
     LOADED,
     STEPS,
     TURN_S,
@@ -35,7 +37,8 @@ from curtilage.inference.process.codec import (
     to_value,
 )
 from curtilage.inference.protocol import CancelToken, Done, Event, GenerateRequest
-from curtilage.inference.structured import demands, form_of
+from curtilage.inference.settings import lower_priority
+from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.sandbox.child import (
     forbid_core_dumps,
     refuse_network_and_files,
@@ -52,10 +55,14 @@ if TYPE_CHECKING:
 
 EXIT_FAILED: Final = 3
 _PULSE_S: Final = 1.0
+_SWITCH_S: Final = 0.0005
+"""How long one thread of Python keeps another waiting: while schemas are converted, the
+engine's thread needs Python hundreds of times for each piece of a prompt."""
 
 
 def main() -> int:
     """Read the plan, load the model, and answer until the parent closes the pipe."""
+    sys.setswitchinterval(_SWITCH_S)
     requests, replies = take_streams()
     forbid_core_dumps()
     plan = from_value(Plan, read_frame(requests))
@@ -74,7 +81,7 @@ def main() -> int:
         return 1
     ready = {LOADED: to_value(info), WALL: wall.to_fields()}
     write_frame(replies, encode_frame(ready))
-    server = Server(engine, replies)
+    server = Server(engine, replies, niceness=plan.settings.niceness)
     threading.Thread(target=_end_with, args=(engine,), daemon=True).start()
     while server.take(requests):
         pass
@@ -122,12 +129,21 @@ class Server:
     Args:
         engine: a loaded engine.
         replies: the pipe to the parent, without a buffer.
+        niceness: of the thread that converts schemas.
     """
 
-    def __init__(self, engine: "LlamaCppEngine", replies: IO[bytes]) -> None:
+    def __init__(
+        self, engine: "LlamaCppEngine", replies: IO[bytes], *, niceness: int = 0
+    ) -> None:
         self._engine = engine
         self._replies = replies
+        self._niceness = niceness
         self._writing = threading.Lock()
+        # One at a time: each takes up to some seconds and megabytes.
+        self._schemas: queue.SimpleQueue[tuple[int, _Stream, GenerateRequest]] = (
+            queue.SimpleQueue()
+        )
+        self._converter: threading.Thread | None = None
         self._streams: dict[int, _Stream] = {}
         self._changed = threading.Condition()
         threading.Thread(target=self._pulse, daemon=True).start()
@@ -163,14 +179,21 @@ class Server:
         except InferenceError as problem:
             self._deliver(number, problem)
             return
-        if demands(request):
-            # It may take seconds to convert schemas, and the next frame may be another
-            # request, or cancel this one.
-            threading.Thread(
-                target=self._submit, args=(number, stream, request), daemon=True
-            ).start()
-        else:
+        if not demands(request):
             self._submit(number, stream, request)
+            return
+        # It may take seconds to convert schemas, and the next frame may be another
+        # request, or cancel this one.
+        self._schemas.put((number, stream, request))
+        if self._converter is None:
+            self._converter = threading.Thread(target=self._convert, daemon=True)
+            self._converter.start()
+
+    def _convert(self) -> None:
+        lower_priority(self._niceness)
+        while True:
+            # In one expression: while it waits, it keeps no request.
+            self._submit(*self._schemas.get())
 
     def _submit(self, number: int, stream: _Stream, request: GenerateRequest) -> None:
         def deliver(item: Event | InferenceError) -> bool:
@@ -178,7 +201,12 @@ class Server:
             return True
 
         try:
-            form = form_of(request)
+            # If it was cancelled while it waited, it ends as soon as it is submitted.
+            form = (
+                AnswerForm()
+                if stream.token.cancelled
+                else form_of(request, time.thread_time)
+            )
             leave = self._engine.submit(request, form, deliver, stream.token)
         except InferenceError as problem:
             self._deliver(number, problem)
@@ -212,15 +240,22 @@ class Server:
                 os._exit(0)  # the parent is gone
 
     def _pulse(self) -> None:
-        """Report progress while requests run: reading a prompt has no events."""
-        told = -1
+        """Report progress while requests run: reading a prompt has no events.
+
+        And how long the present draw takes. Not by the clock: the process may have been
+        stopped meanwhile.
+        """
+        told, draws, draw_s = -1, 0, 0.0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._streams)
-            steps = self._engine.steps
-            if steps != told:
+            steps, before, draws = self._engine.steps, draws, self._engine.draws
+            goes_on = draws == before and draws % 2
+            draw_s = draw_s + _PULSE_S if goes_on else 0.0
+            if steps != told or goes_on:
                 told = steps
-                self._say({STEPS: steps, TURN_S: self._engine.usual_turn_s})
+                turn_s = self._engine.usual_turn_s
+                self._say({STEPS: steps, TURN_S: turn_s, DRAW_S: draw_s})
             time.sleep(_PULSE_S)
 
 

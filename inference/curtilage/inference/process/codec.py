@@ -2,11 +2,13 @@
 
 A value becomes an object with its class's name and the fields that differ from their
 defaults. Reading is strict: another class, a field too many or another type is refused.
-An error is its class and numbers. It has a text only while a model loads: by then the
-process has read no request.
+An error is its class and numbers; the numbers of a schema's error are positions in
+closed lists. It has a text only while a model loads: by then the process has read no
+request.
 """
 
 import math
+import re
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +26,8 @@ from typing import (
 )
 
 from curtilage.inference.errors import (
+    ALL_TOOLS,
+    FORMAT_SCHEMA,
     ContextTooLongError,
     EngineBusyError,
     EngineClosedError,
@@ -36,8 +40,12 @@ from curtilage.inference.errors import (
     NativeError,
     RequestError,
     SchemaError,
+    SchemaFault,
     TemplateError,
+    tool_schema,
 )
+from curtilage.inference.protocol import MAX_TOOLS
+from curtilage.inference.schema import KEYWORDS
 from curtilage.inference.settings import EngineSettings
 
 CLASS: Final = ""
@@ -48,6 +56,7 @@ LOADED: Final = "loaded"
 WALL: Final = "wall"
 STEPS: Final = "steps"
 TURN_S: Final = "turn_s"
+DRAW_S: Final = "draw_s"
 
 _T = TypeVar("_T")
 
@@ -222,6 +231,8 @@ def error_to_value(problem: InferenceError, *, loading: bool) -> dict[str, objec
         found |= {"expected": problem.expected, "found": problem.found}
     for name in _NUMBERS.get(kind, ()):
         found[name] = getattr(problem, name)
+    if isinstance(problem, SchemaError) and not loading:
+        found |= _schema_to_value(problem)
     if loading and kind in _SENTENCES:
         text = str(problem)[:MAX_TEXT]
         found[_TEXT] = "".join(each if each.isprintable() else "?" for each in text)
@@ -242,6 +253,8 @@ def error_from_value(value: object, *, loading: bool) -> InferenceError:
         _checked(given, loading and given.keys() == {ERROR, "expected", "found"})
         hex_ = {name: _digest(given[name]) for name in ("expected", "found")}
         return ModelDigestError(**hex_)
+    if kind is SchemaError and not loading:
+        return _schema_from_value(given)
     names = _NUMBERS.get(kind)
     if names is not None:
         _checked(given, given.keys() == {ERROR, *names})
@@ -255,6 +268,72 @@ def error_from_value(value: object, *, loading: bool) -> InferenceError:
         return _made(kind, _SENTENCES[kind])
     text = cast("str", _read(str, given[_TEXT]))
     return _made(kind, _checked(text, len(text) <= MAX_TEXT and text.isprintable()))
+
+
+_FAULTS: Final = (*SchemaFault,)
+_FIELDS: Final = (ALL_TOOLS, FORMAT_SCHEMA, *map(tool_schema, range(MAX_TOOLS)))
+_STEP: Final = re.compile(r"([$A-Za-z]*)(?:\[([0-9]{1,5})\])?")
+_MOST_STEPS: Final = 256
+_MOST: Final = 1 << 31
+_NONE: Final = -1
+
+
+def _schema_to_value(problem: SchemaError) -> dict[str, object]:
+    """Return the numbers of a schema's error; what is in no list is left out."""
+    return {
+        "reason": _at(problem.reason, _FAULTS),
+        "keyword": _at(problem.keyword, KEYWORDS),
+        "where": _steps_of(problem.where),
+        "most": problem.most,
+        "field": _at(problem.field, _FIELDS),
+    }
+
+
+def _schema_from_value(given: dict[str, object]) -> SchemaError:
+    _checked(
+        given, given.keys() == {ERROR, "reason", "keyword", "where", "most", "field"}
+    )
+    steps = _read_tuple((tuple[int, int], ...), given["where"])
+    _checked(given, len(steps) <= _MOST_STEPS)
+    problem = SchemaError(
+        _of(_FAULTS, given["reason"]) or _SENTENCES[SchemaError],
+        keyword=_of(KEYWORDS, given["keyword"]),
+        where=".".join(_step(*cast("tuple[int, int]", each)) for each in steps),
+        most=_number(given["most"], least=0),
+    )
+    problem.field = _of(_FIELDS, given["field"])
+    return problem
+
+
+def _steps_of(where: str) -> list[list[int]]:
+    """Return each step of a path: its keyword's place in the list, and its position."""
+    steps: list[list[int]] = []
+    for step in filter(None, where.split(".")):
+        found = _STEP.fullmatch(step)
+        if found is None or (found[1] and found[1] not in KEYWORDS):
+            return []
+        position = _NONE if found[2] is None else int(found[2])
+        steps.append([_at(found[1], KEYWORDS), position])
+    return steps[:_MOST_STEPS]
+
+
+def _step(word: int, position: int) -> str:
+    place = "" if _number(position) == _NONE else f"[{position}]"
+    return f"{_of(KEYWORDS, word)}{place}"
+
+
+def _at(word: str, known: tuple[str, ...]) -> int:
+    return known.index(word) if word in known else _NONE
+
+
+def _of(known: tuple[str, ...], place: object) -> str:
+    at = _number(place, most=len(known) - 1)
+    return "" if at == _NONE else known[at]
+
+
+def _number(value: object, *, least: int = _NONE, most: int = _MOST) -> int:
+    number = cast("int", _read(int, value))
+    return _checked(number, least <= number <= most)
 
 
 def _named(given: dict[str, object]) -> bool:

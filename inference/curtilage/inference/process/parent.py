@@ -31,6 +31,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import ModelFile, open_model_file
 from curtilage.inference.process.codec import (
+    DRAW_S,
     ERROR,
     LOADED,
     STEPS,
@@ -83,6 +84,8 @@ class Watch:
             times as long while it loads.
         busy_s: how long it may compute without progress, in processor time of each of
             its threads. A step of a large model takes minutes on a slow machine.
+        draw_s: how long it may take to draw one token, as it reports it. Seconds are
+            usual only with the largest grammars, on a busy machine.
         patience_s: how long a request waits for a process that is being started.
         pause_s: before the second attempt of several that fail; then it doubles.
         longest_pause_s: the longest pause.
@@ -90,6 +93,7 @@ class Watch:
 
     quiet_s: float = 60.0
     busy_s: float = 600.0
+    draw_s: float = 30.0
     patience_s: float = 10.0
     pause_s: float = 1.0
     longest_pause_s: float = 30.0
@@ -355,6 +359,7 @@ class EngineProcess:
         self._waiting = 0
         self._number = 0
         self._progress = 0
+        self._steps = -1
         self._turn_s = 0.0
         self._info: EngineInfo | None = None
         self._wall: Wall | None = None
@@ -616,16 +621,28 @@ class EngineProcess:
         if loading is not None and not loading.done():
             self._take_loaded(value, loading)
         elif isinstance(value, dict):
-            beat = cast("dict[str, object]", value)
-            steps, turn_s = beat.get(STEPS), beat.get(TURN_S)
-            if type(steps) is not int or type(turn_s) is not float:
-                raise ValueError("a process reports steps and the time of a turn")
-            self._progress += 1
-            self._turn_s = turn_s if 0 <= turn_s < math.inf else 0.0
+            self._take_beat(cast("dict[str, object]", value))
         elif isinstance(value, list):
             self._take_item(cast("list[object]", value))
         else:
             raise ValueError("a process sends objects and lists")
+
+    def _take_beat(self, beat: dict[str, object]) -> None:
+        steps, turn_s = beat.get(STEPS), beat.get(TURN_S)
+        draw_s = beat.get(DRAW_S, 0.0)
+        if (
+            type(steps) is not int
+            or type(turn_s) is not float
+            or type(draw_s) is not float
+        ):
+            raise ValueError("a process reports steps and times")
+        # Else it only says that a draw goes on.
+        if steps != self._steps:
+            self._steps = steps
+            self._progress += 1
+        self._turn_s = turn_s if 0 <= turn_s < math.inf else 0.0
+        if draw_s >= self._watch.draw_s and self._child is not None:
+            self._child.fail(EngineHungError)
 
     def _take_loaded(
         self, value: object, loading: "asyncio.Future[EngineInfo]"

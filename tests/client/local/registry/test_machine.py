@@ -40,6 +40,31 @@ def test_a_containers_limit_counts_where_it_is_less(root: Path) -> None:
     assert available_memory(root) == 2 * MIB
 
 
+@pytest.mark.parametrize(
+    ("groups", "place"),
+    [
+        ("4:cpu:/x\n3:memory:/some/job\n0::/y\n", "some/job"),
+        ("5:cpu,memory:/some/job\n", "some/job"),
+        # In a container, the path on the host is not mounted.
+        ("3:memory:/docker/4f\n1:name=systemd:/docker/4f\n", ""),
+    ],
+    ids=["below", "two controllers", "container"],
+)
+def test_a_limit_of_version_1_counts_where_it_is_less(
+    root: Path, groups: str, place: str
+) -> None:
+    write(root / "proc/self/cgroup", groups)
+    group = root / "sys/fs/cgroup/memory" / place
+    write(group / "memory.usage_in_bytes", f"{900 * KIB}\n")
+    stat = f"cache 1\nhierarchical_memory_limit {{}}\ntotal_inactive_file {100 * KIB}\n"
+    write(group / "memory.stat", stat.format(MIB))
+    assert available_memory(root) == (1024 - 900 + 100) * KIB
+    write(group / "memory.usage_in_bytes", f"{5 * MIB}\n")
+    assert available_memory(root) == 0
+    write(group / "memory.stat", stat.format(2**63 - 4096))
+    assert available_memory(root) == 2 * MIB
+
+
 @pytest.mark.parametrize("meminfo", ["", "MemAvailable: much\n", "MemFree: 7 kB\n"])
 def test_memory_that_is_not_reported_is_unknown(tmp_path: Path, meminfo: str) -> None:
     write(tmp_path / "proc/meminfo", meminfo)

@@ -1,0 +1,1 @@
+"""Builds the container images of relay, enclave, client and emulator."""

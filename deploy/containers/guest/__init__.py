@@ -1,0 +1,1 @@
+"""Programs that run inside the containers, with Python's standard library alone."""
