@@ -293,6 +293,8 @@ PROCESS: Final[Table] = {
     "relay/test_telemetry.py": (),
     "relay/test_tls.py": (),
     "relay/test_upstream.py": (),
+    "sandbox/test_escapes.py": (),
+    "sandbox/test_trial.py": (),
     "sandbox/test_wall.py": (),
     "test_documents.py": ("test_the_policy_in_the_readme_answers_as_it_says",),
     "test_doors.py": (
