@@ -217,6 +217,7 @@ PROCESS: Final[Table] = {
     "end_to_end": (),
     "fuzz/test_engine.py": (),
     "inference/process/test_parent.py": (),
+    "inference/process/test_starter.py": (),
     "inference/test_default_model.py": (),
     "inference/test_engine.py": (),
     "inference/test_forgetting.py": (),
