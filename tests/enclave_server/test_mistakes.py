@@ -159,7 +159,8 @@ def test_the_watch_sees_a_connection() -> None:
 def test_no_module_knows_how_to_connect_but_to_evidence_and_an_engine() -> None:
     words = (
         *("open_connection", "create_connection", "ClientSession", "urlopen"),
-        *("open_unix_connection", "create_datagram_endpoint", "import socket"),
+        *("open_unix_connection", "create_unix_connection", "import socket"),
+        *("create_datagram_endpoint", ".connect("),
         *("sock_connect", "getaddrinfo", "subprocess", "import http"),
     )
     found = {
@@ -170,7 +171,7 @@ def test_no_module_knows_how_to_connect_but_to_evidence_and_an_engine() -> None:
         and word in path.read_text("utf-8")
     }
     assert found == {
-        ("report.py", "open_unix_connection"),
+        ("report.py", "create_unix_connection"),
         # Imported only with ``engine = "openai"``: to a server on this machine.
         ("peer.py", "ClientSession"),
         ("peer.py", "sock_connect"),
