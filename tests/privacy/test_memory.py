@@ -22,7 +22,8 @@ from typing import Final
 import pytest
 from deploy.image.rootfs import ENVIRONMENT
 
-from curtilage.inference.process.parent import MODULE
+from curtilage.inference.process.starter import STARTER
+from curtilage.inference.process.starting import MODULE
 from curtilage.policy.document.load import profile_text
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.processes import Processes
@@ -138,11 +139,14 @@ def parties(stack: Stack) -> dict[str, int]:
 
 
 def children(above: int) -> Iterator[tuple[int, str]]:
-    """Yield each process that one has started, and whether it is an engine."""
+    """Yield each process below one, and what it is."""
     for task in Path(f"/proc/{above}/task").iterdir():
         for child in (task / "children").read_text("utf-8").split():
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-            yield int(child), "engine" if MODULE.encode() in command else "detectors"
+            command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            kinds = {MODULE.encode(): "engine", STARTER.encode(): "starter"}
+            kind = next((kinds[each] for each in command if each in kinds), "detectors")
+            yield int(child), kind
+            yield from children(int(child))
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.name)

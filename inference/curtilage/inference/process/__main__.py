@@ -29,6 +29,7 @@ from curtilage.inference.process.codec import (
     DRAW_S,
     LOADED,
     STEPS,
+    TRIAL,
     TURN_S,
     WALL,
     Plan,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from curtilage.inference.engine import LlamaCppEngine
+    from curtilage.sandbox.trial import Trial
 
 EXIT_FAILED: Final = 3
 _PULSE_S: Final = 1.0
@@ -70,7 +72,13 @@ def main() -> int:
     # only the calling thread do not apply to threads that already run.
     devices, of_drivers = gpus() if plan.settings.gpu_layers else ((), ())
     files = [Path(each) for each in (plan.model, plan.adapter) if each]
-    wall = compute_only([*files, *of_drivers], devices=devices)
+    trial: Trial | None = None
+    if plan.tried:
+        from curtilage.sandbox.trial import lock_engine  # noqa: PLC0415 - on Linux
+
+        wall, trial = lock_engine([*files, *of_drivers], devices)
+    else:
+        wall = compute_only([*files, *of_drivers], devices=devices)
     # Then Python's own hook: it works even if the kernel has no sandbox.
     refuse_network_and_files()
     try:
@@ -80,6 +88,8 @@ def main() -> int:
         write_frame(replies, encode_frame(error_to_value(problem, loading=True)))
         return 1
     ready = {LOADED: to_value(info), WALL: wall.to_fields()}
+    if trial is not None:
+        ready[TRIAL] = trial.to_fields()
     write_frame(replies, encode_frame(ready))
     server = Server(engine, replies, niceness=plan.settings.niceness)
     threading.Thread(target=_end_with, args=(engine,), daemon=True).start()

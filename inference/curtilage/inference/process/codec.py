@@ -54,6 +54,7 @@ MAX_TEXT: Final = 300
 ERROR: Final = "error"
 LOADED: Final = "loaded"
 WALL: Final = "wall"
+TRIAL: Final = "trial"
 STEPS: Final = "steps"
 TURN_S: Final = "turn_s"
 DRAW_S: Final = "draw_s"
@@ -72,6 +73,7 @@ class Plan:
         adapter: path of a LoRA adapter; empty: none.
         adapter_sha256: the adapter's digest, hex.
         settings: the engine's limits.
+        tried: whether the process also limits itself, and tries to get out of its wall.
         lent: the parent's descriptors of the files, which it hashes; of one process.
     """
 
@@ -81,6 +83,7 @@ class Plan:
     adapter: str = ""
     adapter_sha256: str = ""
     settings: EngineSettings
+    tried: bool = False
     lent: tuple[int, ...] = ()
 
     @property
