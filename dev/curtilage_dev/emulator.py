@@ -5,7 +5,7 @@ It replaces real firmware: it signs any 64 bytes, over a chain whose root it wri
 what a release's manifest names, or its argument. It does not start where a real TEE
 device exists.
 
-One exchange per connection: a byte that selects the evidence and 64 bytes in;
+Exchanges, one after the other: a byte that selects the evidence and 64 bytes in;
 a 4-byte big-endian length and a JSON object out. 1 asks for CPU evidence over
 those 64 bytes of report data, 2 for the devices' over a base hash.
 """
@@ -55,7 +55,7 @@ REAL_DEVICES: Final = (
     "sys/kernel/config/tsm/report",
 )
 EXCHANGE_TIMEOUT_S: Final = 10.0
-# The protocol of the enclave's evidence process, version 2. Repeated here, because the
+# The protocol of the enclave's evidence process, version 3. Repeated here, because the
 # enclave's code is not installed where the emulator runs.
 CPU_EVIDENCE: Final = 1
 DEVICE_EVIDENCE: Final = 2
@@ -102,6 +102,7 @@ class Emulator:
         self._machine = machine
         self._gpus = gpus
         self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
         """Write the public roots and start listening."""
@@ -110,14 +111,18 @@ class Emulator:
         if self._gpus is not None:
             write_root(self._config.state / GPU_ROOT_FILE, self._gpus.anchor())
         self._server = await asyncio.start_unix_server(
-            self._exchange, path=self._config.listen
+            self._accept, path=self._config.listen
         )
 
     async def close(self) -> None:
-        """Stop listening and remove the socket."""
+        """Stop listening, remove the socket, and end all connections."""
         if self._server is not None:
             self._server.close()
             self._config.listen.unlink(missing_ok=True)
+        running = dict(self._connections)
+        for writer in running:
+            writer.close()
+        await asyncio.gather(*running.values())
 
     def answer(self, request: bytes) -> bytes:
         """Sign and encode the requested evidence; nothing for an unknown request."""
@@ -141,16 +146,29 @@ class Emulator:
         objects = [device_object(device) for device in devices]
         return json.dumps({"devices": objects}, separators=(",", ":")).encode()
 
-    async def _exchange(
+    def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._connections[writer] = asyncio.create_task(self._exchanges(reader, writer))
+
+    async def _exchanges(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         # A caller that disconnects early or sends too little gets no answer.
         failures = (asyncio.IncompleteReadError, ConnectionError, TimeoutError)
-        with contextlib.suppress(*failures):
-            async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
-                writer.write(self.answer(await reader.readexactly(REQUEST_BYTES)))
-                await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(*failures):
+                while request := await reader.readexactly(1):
+                    async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
+                        request += await reader.readexactly(REQUEST_BYTES - 1)
+                        answer = self.answer(request)
+                        writer.write(answer)
+                        await writer.drain()
+                    if not answer:
+                        break
+        finally:
+            del self._connections[writer]
+            writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 

@@ -24,7 +24,7 @@ from curtilage.client.remote.access import read_access
 from curtilage.client.remote.addresses import RelayAddress
 from curtilage.client.remote.transport import RelayTransport
 from curtilage.client.session import Session
-from curtilage.inference.process import parent
+from curtilage.inference.process import starting
 from curtilage.policy.document.load import load_policy
 from support.client_parts import MemoryTrail, WordInspector
 from support.fakes import returns
@@ -63,7 +63,7 @@ def limit_memory(spare_mib: int) -> None:
     # Addresses that are only reserved, for threads, would be most of the limit.
     command = ("env", "MALLOC_ARENA_MAX=1", sys.executable, "-B", "-P", "-c", code)
     patch = pytest.MonkeyPatch()
-    patch.setattr(parent, "command_of", returns(command))
+    patch.setattr(starting, "command_of", returns(command))
     patch.setattr(model_module, "available_memory", returns(spare_mib << 20))
 
 

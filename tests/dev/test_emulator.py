@@ -174,12 +174,26 @@ async def test_emulator_answers_many_in_turn(
     assert said == [bytes([n]) * 64 for n in range(8)]
 
 
-async def test_emulator_hangs_up_on_a_silent_caller(
+async def test_emulator_answers_one_connection_again_and_again(
+    running: Emulator, config: EmulatorConfig
+) -> None:
+    del running
+    reader, writer = await asyncio.open_unix_connection(config.listen)
+    for number in range(3):
+        writer.write(b"\1" + bytes([number]) * 64)
+        length = await reader.readexactly(4)
+        evidence = _evidence(length + await reader.readexactly(int.from_bytes(length)))
+        assert evidence.report[0x50:0x90] == bytes([number]) * 64
+    writer.close()
+
+
+async def test_emulator_hangs_up_in_the_middle_of_a_request(
     running: Emulator, config: EmulatorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del running
     monkeypatch.setattr(emulator, "EXCHANGE_TIMEOUT_S", 0.05)
     reader, writer = await asyncio.open_unix_connection(config.listen)
+    writer.write(b"\1")
     assert await asyncio.wait_for(reader.read(), timeout=5) == b""
     writer.close()
 

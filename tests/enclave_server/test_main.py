@@ -2,16 +2,22 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import curtilage.enclave_server.__main__ as command
+from curtilage.attest.evidence import Tee
+from curtilage.attest.sandbox import Ephemerality, Isolation
 from curtilage.enclave_server.config import EnclaveConfig
+from curtilage.enclave_server.confinement import description
 from curtilage.enclave_server.errors import BundleError
 from curtilage.enclave_server.service import Surroundings
-from support.enclave_deployment import config_text, make_world
+from curtilage.sandbox.trial import landlock_version
+from support.enclave_deployment import config_text, make_any_world, make_world
 
 Captured = pytest.CaptureFixture[str]
 
@@ -180,3 +186,104 @@ def test_outcome_becomes_an_exit_code(
     assert captured.out == "ready\n"
     assert code == outcome[0]
     assert captured.err.startswith(outcome[1])
+
+
+# The sandbox that a release names.
+
+
+def test_the_description_is_printed_byte_for_byte(
+    config: Path, capsys: Captured
+) -> None:
+    assert command.main(["sandbox", "--config", str(config), "--landlock", "6"]) == 0
+    captured = capsys.readouterr()
+    described = description(landlock=6, devices=False)
+    assert captured.out.encode() == described
+    # What the manifest's options want, for whoever has no file.
+    assert f"sha256 {sha256(described).hexdigest()}; " in captured.err
+    assert "--isolation shared --ephemerality overwritten" in captured.err
+
+
+def test_an_engine_with_a_gpu_has_another_description(
+    config: Path, capsys: Captured
+) -> None:
+    text = config.read_text("utf-8")
+    config.write_text(f"{text}gpu_layers = 1\n", "utf-8")
+    assert command.main(["sandbox", "--config", str(config), "--landlock", "6"]) == 0
+    described = description(landlock=6, devices=True)
+    assert capsys.readouterr().out.encode() == described
+
+
+def test_a_process_for_each_request_has_another_description(
+    config: Path, capsys: Captured
+) -> None:
+    text = config.read_text("utf-8")
+    config.write_text(f'{text}isolation = "process"\n', "utf-8")
+    assert command.main(["sandbox", "--config", str(config), "--landlock", "6"]) == 0
+    captured = capsys.readouterr()
+    described = description(landlock=6, devices=False, forks=True)
+    assert captured.out.encode() == described
+    assert "--isolation process --ephemerality process" in captured.err
+
+
+def test_another_servers_engine_has_no_sandbox(config: Path, capsys: Captured) -> None:
+    text = config.read_text("utf-8")
+    peer = 'engine = "openai"\nname = "m"\naddress = "unix:/none"\n'
+    config.write_text(text[: text.index("path = ")] + peer, "utf-8")
+    assert command.main(["sandbox", "--config", str(config)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "so no sandbox" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("digest", "devices", "code"),
+    # Ours, that of a server with a GPU, and nobody's.
+    [("ours", False, 0), ("ours", True, 2), ("12" * 32, False, 2)],
+)
+def test_check_compares_the_sandbox_that_the_release_names(
+    tmp_path: Path, capsys: Captured, digest: str, *, devices: bool, code: int
+) -> None:
+    if not landlock_version():
+        pytest.skip("SKIPPED LOUDLY: this kernel has no Landlock")
+    ours = sha256(description(devices=devices)).hexdigest()
+    world = make_any_world(
+        tmp_path,
+        Tee.EMULATED_NITRO,
+        change=lambda manifest: replace(
+            manifest,
+            sandbox=ours if digest == "ours" else digest,
+            isolation=Isolation.SHARED,
+            ephemerality=Ephemerality.NONE,
+        ),
+    )
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    anchors = "".join(
+        f'[[trust_anchors]]\nkind = "emulated"\nproduct = "{each.product}"\n'
+        f'certificate = "{each.certificate}"\n'
+        for each in world.config.anchors
+    )
+    path = tmp_path / "enclave.toml"
+    path.write_text(config_text(tmp_path, world.deployment, anchors=anchors), "utf-8")
+    assert command.main(["--config", str(path), "--check"]) == code
+    assert ("it names the sandbox" in capsys.readouterr().err) is (code == 2)
+
+
+RESTARTED = """
+import os, sys
+from curtilage.enclave_server.process import restart_with
+print(os.environ.get("CURTILAGE_SETTING"), flush=True)
+restart_with({"CURTILAGE_SETTING": "1"})
+print(sys.argv[1:], os.environ["OTHER"])
+"""
+
+
+def test_it_restarts_itself_once_with_its_settings() -> None:
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", RESTARTED, "an argument"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "OTHER": "kept"},
+        text=True,
+        timeout=30,
+    )
+    assert done.stdout.splitlines() == ["None", "1", "['an argument'] kept"]

@@ -13,6 +13,7 @@ import pytest
 
 from curtilage import enclave_server
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.http.binding import bind
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.gateway import (
@@ -159,7 +160,8 @@ def test_the_watch_sees_a_connection() -> None:
 def test_no_module_knows_how_to_connect_but_to_evidence_and_an_engine() -> None:
     words = (
         *("open_connection", "create_connection", "ClientSession", "urlopen"),
-        *("open_unix_connection", "create_datagram_endpoint", "import socket"),
+        *("open_unix_connection", "create_unix_connection", "import socket"),
+        *("create_datagram_endpoint", ".connect("),
         *("sock_connect", "getaddrinfo", "subprocess", "import http"),
     )
     found = {
@@ -170,7 +172,9 @@ def test_no_module_knows_how_to_connect_but_to_evidence_and_an_engine() -> None:
         and word in path.read_text("utf-8")
     }
     assert found == {
-        ("report.py", "open_unix_connection"),
+        ("report.py", "create_unix_connection"),
+        # Binds what is listened on.
+        ("binding.py", "import socket"),
         # Imported only with ``engine = "openai"``: to a server on this machine.
         ("peer.py", "ClientSession"),
         ("peer.py", "sock_connect"),
@@ -310,7 +314,7 @@ async def test_idle_connection_keeps_no_answer() -> None:
         Script(pieces=["x" * 1000] * 12), transport=QUICK, timer=VirtualTime().timer
     )
     server = EnclaveServer(parts.context)
-    address = await server.start(LOOPBACK)
+    address = await server.start(bind(LOOPBACK))
     streams = [await connect(address) for _ in range(8)]
 
     async def round_trip() -> None:

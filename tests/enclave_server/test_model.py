@@ -69,6 +69,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess, Watch
+from curtilage.inference.process.starting import Starts
 from curtilage.inference.protocol import (
     Called,
     CancelToken,
@@ -215,8 +216,9 @@ def starting(
     class Scripted(ScriptedEngine):
         is_running = fault is None
 
-        def __init__(self, plan: Plan, *, watch: Watch) -> None:
+        def __init__(self, plan: Plan, *, watch: Watch, starts: Starts | None) -> None:
             assert watch is WATCH
+            assert plan.tried is (starts is not None)
             plans.append(plan)
             super().__init__(start_fault=fault)
 

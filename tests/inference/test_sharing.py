@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curtilage.inference import engine as engine_module
-from curtilage.inference.batch import Phase, Planner, work_of
+from curtilage.inference.batch import Phase, work_of
+from curtilage.inference.planner import Planner
 from support.stepped_engine import Asked, stepped
 
 ROOM = 32_768

@@ -28,7 +28,8 @@ from urllib.parse import urlsplit
 import pytest
 from deploy.image.rootfs import ENVIRONMENT
 
-from curtilage.inference.process.parent import MODULE
+from curtilage.inference.process.starter import STARTER
+from curtilage.inference.process.starting import MODULE
 from curtilage.policy.document.load import profile_text
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.processes import Processes
@@ -183,14 +184,15 @@ def parties(stack: Stack) -> dict[str, int]:
 
 
 def children(above: int) -> Iterator[tuple[int, str]]:
-    """Yield each process below one, and whether it is an engine's."""
+    """Yield each process below one, and what it is."""
     # One that is there for a single request may end meanwhile.
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in Path(f"/proc/{above}/task").iterdir():
             for child in (task / "children").read_text("utf-8").split():
-                command = Path(f"/proc/{child}/cmdline").read_bytes()
-                kind = "engine" if MODULE.encode() in command else "detectors"
-                yield int(child), kind
+                command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                kinds = {MODULE.encode(): "engine", STARTER.encode(): "starter"}
+                found = [kinds[each] for each in command if each in kinds]
+                yield int(child), found[0] if found else "detectors"
                 yield from children(int(child))
 
 

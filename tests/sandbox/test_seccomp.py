@@ -11,6 +11,7 @@ from curtilage.sandbox.syscalls import (
     FORKING,
     HARMLESS,
     MACHINES,
+    ON_SOCKETS,
     WAYS_OUT,
     numbers,
 )
@@ -52,7 +53,12 @@ def forks(machine: str) -> bytes:
     return seccomp.compute_only(machine, PID, forks=True)
 
 
-PROGRAMS = (computes, drives, seccomp.no_network, seccomp.local_server)
+def serves(machine: str) -> bytes:
+    """Return the program of a locked server with the id ``PID``."""
+    return seccomp.serve_only(machine, PID)
+
+
+PROGRAMS = (computes, drives, forks, serves, seccomp.no_network, seccomp.local_server)
 
 
 def verdict(
@@ -101,6 +107,22 @@ def test_a_computing_process_has_no_way_out(name: str, machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_a_locked_server_only_has_the_sockets_that_exist(machine: str) -> None:
+    known = numbers(machine)
+    for name in (set(WAYS_OUT) & set(known)) - set(ON_SOCKETS):
+        assert called(serves, name, machine=machine) != ALLOW, name
+    for name in set(ON_SOCKETS) & set(known):
+        assert called(serves, name, machine=machine) == ALLOW, name
+        assert called(computes, name, machine=machine) != ALLOW, name
+
+
+@pytest.mark.parametrize("address", [1, 1 << 32, (1 << 47) + 8])
+def test_a_locked_server_sends_to_no_address(address: int) -> None:
+    assert called(serves, "sendto", 3, 0, 1, 0, 0) == ALLOW
+    assert called(serves, "sendto", 3, 0, 1, 0, address) == ERROR | errno.EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_harmless_is_allowed(machine: str) -> None:
     conditional = {"open", "openat", "clone", "ioctl", "tgkill", "prlimit64", "prctl"}
     conditional.add("setpriority")
@@ -131,7 +153,7 @@ def test_files_and_folders_are_opened_for_reading() -> None:
         assert called(computes, "openat", 0, 0, flags) == ALLOW
 
 
-@pytest.mark.parametrize("make", [computes, seccomp.local_server])
+@pytest.mark.parametrize("make", [computes, serves, seccomp.local_server])
 def test_threads_but_no_processes(make: Callable[[str], bytes]) -> None:
     assert called(make, "clone", CLONE_VM | CLONE_THREAD) == ALLOW
     assert called(make, "clone", CLONE_VM) == ERROR | errno.EPERM
@@ -191,6 +213,9 @@ def test_a_computing_process_touches_no_other_process() -> None:
         assert called(computes, name, own) == ALLOW
         assert called(computes, name, other) == ERROR | errno.EPERM
     assert called(computes, "prlimit64", 0) == ALLOW
+    # Limits are read; a pointer to new ones may have either half at zero.
+    for new in (8, 1 << 40, (1 << 40) + 8):
+        assert called(computes, "prlimit64", 0, 7, new) == ERROR | errno.EPERM
     assert called(computes, "sched_setaffinity", 0) == ALLOW
     # Of the calling thread alone: 1 and 2 mean process groups and users.
     for which, who in ((0, own), (0, other), (1, 0), (2, 0)):
@@ -316,3 +341,20 @@ def test_without_a_network_programs_may_be_started(name: str) -> None:
 def test_an_unknown_machine_has_no_program() -> None:
     with pytest.raises(KeyError):
         computes("riscv64")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("make", [seccomp.compute_only, seccomp.serve_only])
+def test_a_program_is_the_same_for_each_process_but_for_its_id(
+    make: Callable[[str, int], bytes], machine: str
+) -> None:
+    shared = make(machine, seccomp.OWN)
+    assert seccomp.of_process(shared, PID) == make(machine, PID) != shared
+
+
+def test_the_id_is_put_in_as_a_value_and_nowhere_else() -> None:
+    equal, load = 0x15, 0x20
+    steps = [(equal, 1, 2, seccomp.OWN), (load, 0, 0, seccomp.OWN), (equal, 0, 0, 5)]
+    program = b"".join(struct.pack("<HBBI", *each) for each in steps)
+    made = list(struct.iter_unpack("<HBBI", seccomp.of_process(program, PID)))
+    assert made == [(equal, 1, 2, PID), *steps[1:]]

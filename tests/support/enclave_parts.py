@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.http.binding import bind
 from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.model import Model
@@ -196,11 +197,12 @@ async def make_parts(
 @asynccontextmanager
 async def serving(parts: Parts, listen: Listen = LOOPBACK) -> AsyncGenerator[str]:
     server = EnclaveServer(parts.context)
-    address = await server.start(listen)
-    try:
-        yield address
-    finally:
-        await server.stop()
+    with bind(listen) as bound:
+        address = await server.start(bound)
+        try:
+            yield address
+        finally:
+            await server.stop()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import psutil
 
-from curtilage.inference.process.parent import MODULE
+from curtilage.inference.process.starting import MODULE
 
 
 def engines() -> list[int]:

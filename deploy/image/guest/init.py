@@ -189,15 +189,16 @@ def watch(guest: Guest) -> None:
         if _ended(running, os.WNOHANG):
             return
         time.sleep(0.2)
-    _say("the server listens")
+    _say("the server has its socket")
     while not _ended(running, 0):
         pass
 
 
 def hand_over(path: Path, user: int) -> bool:
-    """Pass the server's socket on to the door, once the server is ready.
+    """Pass the server's socket on to the door, once it is there.
 
-    The server restricts it to its own user (0600); the door has another.
+    The server restricts it to its own user (0600); the door has another. Until the
+    server has evidence, it accepts no connection.
     """
     try:
         mode = path.lstat().st_mode

@@ -1,7 +1,8 @@
 """The command ``curtilage-enclave``: arguments and exit codes.
 
 ``curtilage-enclave evidence`` is a separate process with its own arguments; the server
-never loads its modules or opens its device.
+never loads its modules or opens its device. ``curtilage-enclave sandbox`` only prints
+what a server with this configuration locks itself into.
 """
 
 import argparse
@@ -9,18 +10,28 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from curtilage.attest.sandbox import Isolation
 from curtilage.enclave_server.config import (
     MAX_CONFIG_BYTES,
     EnclaveConfig,
     parse_config,
 )
+from curtilage.enclave_server.confinement import (
+    PROMISED,
+    SETTINGS,
+    description,
+    lock,
+    require_described,
+)
 from curtilage.enclave_server.errors import (
     BundleError,
     ConfigError,
     EnclaveError,
+    SandboxError,
 )
 from curtilage.enclave_server.evidence.release import (
     read_anchors,
@@ -29,7 +40,7 @@ from curtilage.enclave_server.evidence.release import (
 )
 from curtilage.enclave_server.http.frame_loop import frame_loop
 from curtilage.enclave_server.http.tls import server_context
-from curtilage.enclave_server.model import open_model
+from curtilage.enclave_server.model import open_model, start_starter
 from curtilage.enclave_server.process import (
     OutputError,
     forbid_core_dumps,
@@ -37,6 +48,8 @@ from curtilage.enclave_server.process import (
     out,
     parse,
     require_streams,
+    restart_with,
+    say,
     version,
 )
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
@@ -48,9 +61,15 @@ EXIT_CONFIG: Final = 2
 EXIT_FAILED: Final = 3
 SERVE: Final = "serve"
 EVIDENCE: Final = "evidence"
+SANDBOX: Final = "sandbox"
+UNCONFINED: Final = (
+    'NO SANDBOX STATED: engine = "openai": this server connects to another one'
+)
 
 EXAMPLE: Final = """\
 ``curtilage-enclave evidence --help``: the process that talks to the TEE device.
+``curtilage-enclave sandbox --config FILE >sandbox.json``: the description for
+``curtilage release manifest --sandbox sandbox.json``.
 
 example:
   curtilage-enclave --config /etc/curtilage/enclave.toml
@@ -99,27 +118,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     forbid_core_dumps()
     try:
         require_streams()
-        return _command(parse(_parser(), given))
+        # With arguments of a caller, the process is the caller's, who still needs it.
+        return _command(parse(_parser(), given), locks=arguments is None)
     except OutputError:
         return EXIT_FAILED
 
 
-def _command(options: argparse.Namespace) -> int:
+def _command(options: argparse.Namespace, *, locks: bool) -> int:
     path: Path = options.config
     try:
         config = _read_config(path)
         if options.check:
             return _check(config)
-        make_loop, timer = frame_loop()
-        around = Surroundings(
-            out=out,
-            notice=notice,
-            open_model=partial(open_model, sized=notice),
-            log=LogForm(options.log),
-            timer=timer,
-        )
-        with asyncio.Runner(loop_factory=make_loop) as runner:
-            runner.run(serve_until_signalled(config, around))
+        if options.command == SANDBOX:
+            return _describe(config, options.landlock)
+        if locks:
+            # glibc and Python read these when they start.
+            restart_with(SETTINGS)
+        _serve(config, LogForm(options.log), locks=locks)
     except ConfigError as error:
         for problem in error.problems:
             notice(f"{path}: {problem}")
@@ -133,19 +149,72 @@ def _command(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _serve(config: EnclaveConfig, log: LogForm, *, locks: bool) -> None:
+    """Serve until a signal; raises as ``serve_until_signalled``.
+
+    Args:
+        config: the configuration.
+        log: how changes of state are written.
+        locks: whether this process locks itself, if it can do with what it has.
+    """
+    if locks and config.model.peer is not None:
+        notice(UNCONFINED)
+        locks = False
+    # While this process has nothing to hide, and may still start one.
+    starter = start_starter() if locks else None
+    make_loop, timer = frame_loop()
+    around = Surroundings(
+        out=out,
+        notice=notice,
+        open_model=partial(open_model, sized=notice, starter=starter),
+        lock=lock if locks else None,
+        log=log,
+        timer=timer,
+    )
+    try:
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(serve_until_signalled(config, around))
+    finally:
+        if starter is not None:
+            starter.close()
+
+
+def _describe(config: EnclaveConfig, landlock: int) -> int:
+    if config.model.peer is not None:
+        raise ConfigError('model.engine: "openai" needs connections, so no sandbox')
+    isolation = Isolation(config.model.isolation)
+    text = description(
+        landlock=landlock,
+        devices=config.model.gpu_layers > 0,
+        forks=isolation is Isolation.PROCESS,
+    )
+    # Without a line feed: the digest is that of the file.
+    say(sys.stdout, text.decode("ascii"))
+    notice(
+        f"sha256 {sha256(text).hexdigest()}; for the manifest: --isolation {isolation}"
+        f" --ephemerality {PROMISED[isolation]}"
+    )
+    return EXIT_OK
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="curtilage-enclave",
         description=(
             "Answer encapsulated chat requests with a local model, under a key"
             " that evidence binds to this release. Connects to nothing but the"
-            " evidence process; stores nothing."
+            " evidence process; stores nothing. Before it has a key, it locks itself as"
+            " far as the kernel can, and tries to get out."
         ),
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "command", nargs="?", choices=(SERVE,), default=SERVE, help="may be omitted"
+        "command",
+        nargs="?",
+        choices=(SERVE, SANDBOX),
+        default=SERVE,
+        help="serve, which may be omitted, or print the description of its sandbox",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument(
@@ -161,6 +230,14 @@ def _parser() -> argparse.ArgumentParser:
         "--check",
         action="store_true",
         help="read the configuration and the files it names, then exit",
+    )
+    parser.add_argument(
+        "--landlock",
+        type=int,
+        choices=range(1, 8),
+        default=0,
+        metavar="1..7",
+        help="with sandbox: the kernel's version of Landlock (default: this kernel's)",
     )
     return parser
 
@@ -180,9 +257,17 @@ def _read_config(path: Path) -> EnclaveConfig:
 def _check(config: EnclaveConfig) -> int:
     read_anchors(config.anchors)
     try:
-        # Only at its start does a server enter a sandbox, so here it is in none.
-        require_sandbox(read_release(config.release).manifest, None)
-    except BundleError as error:
+        manifest = read_release(config.release).manifest
+        # Only at its start does a server enter a sandbox; here it is known which.
+        if manifest.sandbox and config.model.peer is not None:
+            require_sandbox(manifest, None)
+        elif manifest.sandbox:
+            require_described(
+                manifest.sandbox,
+                devices=config.model.gpu_layers > 0,
+                forks=config.model.isolation == "process",
+            )
+    except (BundleError, SandboxError) as error:
         raise ConfigError(f"release: {error}") from None
     if config.tls is not None:
         server_context(config.tls)

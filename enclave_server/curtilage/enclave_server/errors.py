@@ -8,6 +8,7 @@ token or key material.
     ├── OpeningError        HPKE fails its self-test on this machine
     ├── EvidenceError       the evidence process returned nothing usable
     ├── AcquisitionError    in that process: the device returned nothing usable
+    ├── SandboxError        an attempt got out of the sandbox; nothing is served
     ├── BundleError         our own bundle does not verify; nothing is served
     ├── ModelError          no model can answer here
     │   ├── BusyError       the queue is full; a later request may succeed
@@ -47,6 +48,10 @@ class EvidenceError(EnclaveError):
 
 class AcquisitionError(EnclaveError):
     """The device returned no evidence, or its files are unusable."""
+
+
+class SandboxError(EnclaveError):
+    """An attempt of the self-test got out of the sandbox, or there is none here."""
 
 
 class BundleError(EnclaveError):

@@ -1,8 +1,11 @@
-"""The protocol between the server and the evidence process, version 2.
+"""The protocol between the server and the evidence process, version 3.
 
-One exchange per connection of a UNIX socket. Request: one byte that selects the kind
-of evidence, and 64 bytes. Response: a length (u32, big-endian) and that many bytes of
-JSON, or nothing at all if there is no evidence.
+Exchanges over a UNIX socket, as many as the caller wants, each answered in its turn: a
+server that has locked itself keeps the connection that it has. Request: one byte that
+selects the kind of evidence, and 64 bytes. Response: a length (u32, big-endian) and
+that many bytes of JSON; length 0 if there is no evidence. A request that is not allowed
+gets no answer, and ends the connection. (Version 2 had one exchange per connection, and
+no answer where there was no evidence.)
 
     1   CPU evidence over 64 bytes of report data; where a TPM's quote carries
         the binding, the evidence process derives the qualifying data
@@ -64,7 +67,7 @@ def encode_request(asked: int, data: bytes) -> bytes:
 
 
 def encode_answer(body: bytes) -> bytes:
-    """Prefix the JSON with its length."""
+    """Prefix the JSON with its length; without a body there is no evidence."""
     return len(body).to_bytes(LENGTH_BYTES) + body
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.errors import (
@@ -91,6 +91,10 @@ from curtilage.inference.shape import MAX_HEAD_BYTES, parse_shape
 from curtilage.inference.sizing import plan_contexts
 from curtilage.wire.shaping import Shape, TransportParameters
 
+if TYPE_CHECKING:
+    from curtilage.inference.process.starter import StarterStarts
+    from curtilage.sandbox.trial import Trial
+
 NICENESS: Final = 19
 """Niceness of the engine's threads. Frames are sent on their ticks in any case; if the
 model delayed them, the delays would disclose when it works."""
@@ -120,6 +124,11 @@ class ServedModel(Protocol):
     @property
     def gaps(self) -> str:
         """What the kernel does not keep our engine from doing, and why; or empty."""
+        ...
+
+    @property
+    def trial(self) -> "Trial | None":
+        """What our engine's process found when it tried its wall; None: it did not."""
         ...
 
     @property
@@ -181,6 +190,12 @@ class Model:
         if wall is None or not wall.gaps:
             return ""
         return f"{', '.join(wall.gaps)} ({'; '.join(wall.missing)})"
+
+    @property
+    def trial(self) -> "Trial | None":
+        """What the engine's process found when it tried its wall; None: it did not."""
+        engine = self._engine
+        return engine.trial if isinstance(engine, EngineProcess) else None
 
     @property
     def failing(self) -> Reason | None:
@@ -321,8 +336,26 @@ def _unheard(_line: str) -> None:
     """Drop a line for people."""
 
 
+def start_starter() -> "StarterStarts":
+    """Start the process that starts engines for a server that has locked itself.
+
+    Raises:
+        ModelError: it cannot be started.
+    """
+    # Imported late: a server that stays open starts its engines itself.
+    from curtilage.inference.process.starter import StarterStarts  # noqa: PLC0415
+
+    try:
+        return StarterStarts()
+    except OSError as error:
+        raise ModelError(f"no process can be started: {error.strerror}") from None
+
+
 async def open_model(
-    config: EnclaveConfig, *, sized: Callable[[str], object] = _unheard
+    config: EnclaveConfig,
+    *,
+    sized: Callable[[str], object] = _unheard,
+    starter: "StarterStarts | None" = None,
 ) -> ServedModel:
     """Verify the model file's digest, load it and start the engine.
 
@@ -332,6 +365,8 @@ async def open_model(
         config: of the enclave.
         sized: takes one line with the context and its memory, before the model is
             loaded.
+        starter: starts the engine's process, which then tries its wall; None: it is
+            started here.
 
     Raises:
         ConfigError: the file is not the one whose digest is configured, or the
@@ -354,7 +389,8 @@ async def open_model(
             await peer.close()
             raise
         return peer
-    engine = EngineProcess(_plan(config, sized), watch=WATCH)
+    plan = replace(_plan(config, sized), tried=starter is not None)
+    engine = EngineProcess(plan, watch=WATCH, starts=starter)
     try:
         await engine.start()
     except ModelDigestError as error:

@@ -107,6 +107,10 @@ class PeerModel:
         return ""
 
     @property
+    def trial(self) -> None:
+        """None: nobody tries that program's walls."""
+
+    @property
     def failing(self) -> Reason | None:
         """Why it does not answer at the moment, or None."""
         return Reason.MODEL_UNAVAILABLE if self._wrong else None

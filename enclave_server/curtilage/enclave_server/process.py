@@ -8,7 +8,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final, TextIO
@@ -29,6 +29,18 @@ def forbid_core_dumps() -> None:
         import resource  # noqa: PLC0415 - not on every system
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def restart_with(settings: Mapping[str, str]) -> None:
+    """Start this program again, in this process, with settings in its environment.
+
+    Where they are set already, it does nothing: some take effect only at the start.
+
+    Raises:
+        OSError: it cannot be started again.
+    """
+    if any(os.environ.get(name) != value for name, value in settings.items()):
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **settings})  # noqa: S606, TID251 - a door: the same program
 
 
 def version() -> str:

@@ -1,8 +1,8 @@
 """Starts the enclave: joins the parts in an order that fails closed.
 
-Self-test, configuration, anchors, model, key, evidence, self-verification, and only
-then a listening socket. Progress is written to standard error; standard output gets
-one line, when the server is ready.
+Self-test, configuration, anchors, bound sockets, the lock and its self-test, model,
+key, evidence, self-verification, and only then a listening socket. Progress is written
+to standard error; standard output gets one line, when the server is ready.
 """
 
 import asyncio
@@ -15,20 +15,27 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, TypeVar
 
+from curtilage.attest.sandbox import SandboxStatement
 from curtilage.enclave_server.answer.challenger import Challenger
 from curtilage.enclave_server.answer.pacing import LOOP_TIMER, Timer
 from curtilage.enclave_server.answer.run import AnswersChat
 from curtilage.enclave_server.config import EnclaveConfig
-from curtilage.enclave_server.errors import OpeningError
+from curtilage.enclave_server.confinement import (
+    Confined,
+    lacking,
+    require_closed,
+    statement_of,
+)
+from curtilage.enclave_server.errors import EnclaveError, EvidenceError, OpeningError
 from curtilage.enclave_server.evidence.bundle import BundleKeeper, Held
-from curtilage.enclave_server.evidence.release import read_anchors
+from curtilage.enclave_server.evidence.release import read_anchors, read_release
 from curtilage.enclave_server.evidence.report import (
     EvidenceSource,
     SocketEvidenceSource,
 )
+from curtilage.enclave_server.http.binding import Bound, bind, bind_path
 from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.http.tls import server_context
@@ -51,6 +58,10 @@ from curtilage.wire.shaping import Shape
 PROGRESS_S: Final = 2.0
 SWITCH_S: Final = 0.0005
 """Time for which the engine's thread may delay the sending of a frame."""
+LOST: Final = (
+    "the evidence process has ended, and this server, which has locked itself, can"
+    " connect to no other; start it again"
+)
 _Result = TypeVar("_Result")
 
 
@@ -63,6 +74,7 @@ class Surroundings:
         notice: takes one line for the error stream.
         open_model: makes a started model.
         open_evidence: makes the evidence source.
+        lock: locks this process for good; None: it stays open, and states no sandbox.
         clock: aware UTC.
         log: the format of changes of state written to ``notice``.
         timer: the clock of frames.
@@ -74,6 +86,7 @@ class Surroundings:
     open_evidence: Callable[[EnclaveConfig], EvidenceSource] = field(
         default=lambda config: SocketEvidenceSource(config.evidence)
     )
+    lock: Callable[[], Confined] | None = None
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     log: LogForm = LogForm.TEXT
     timer: Timer = LOOP_TIMER
@@ -87,31 +100,52 @@ async def serve_until_signalled(
     Raises:
         OpeningError: our HPKE fails its self-test.
         ConfigError: something that the configuration names is unusable.
+        SandboxError: an attempt got out of the sandbox.
         ModelError: the model cannot be loaded.
-        EvidenceError: there is no evidence.
+        EvidenceError: there is no evidence, or the evidence process has ended.
         BundleError: our own bundle does not verify.
         OSError: the address cannot be used.
     """
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    ended: asyncio.Future[EnclaveError | None] = loop.create_future()
+
+    def end(why: EnclaveError | None = None) -> None:
+        if not ended.done():
+            ended.set_result(why)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     try:
-        async with running(config, surroundings):
-            await stop.wait()
+        async with running(config, surroundings, end=end):
+            why = await ended
+        if why is not None:
+            raise why
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
         sys.setswitchinterval(usual_s)
 
 
+def _ignored(_why: EnclaveError) -> None:
+    """Do nothing."""
+
+
 @contextlib.asynccontextmanager
 async def running(
-    config: EnclaveConfig, surroundings: Surroundings
+    config: EnclaveConfig,
+    surroundings: Surroundings,
+    *,
+    end: Callable[[EnclaveError], object] = _ignored,
 ) -> AsyncGenerator[str]:
-    """Start the enclave, yield its address, stop it; raises as above."""
+    """Start the enclave, yield its address, stop it; raises as above.
+
+    Args:
+        config: the configuration.
+        surroundings: the dependencies.
+        end: called with the reason if it cannot go on.
+    """
     counters = Counters()
     silence_libraries()
     # Count exceptions that no task awaited; the default handler would print them whole,
@@ -127,31 +161,42 @@ async def running(
         raise OpeningError(str(error)) from None
     anchors = read_anchors(config.anchors)
     tls = None if config.tls is None else server_context(config.tls)
-    model = await _with_progress(
-        surroundings.open_model(config), "loading the model", surroundings.notice
-    )
-    # Held in memory only, so that access to the disk yields no key.
-    keys = KeyRing()
-    source = surroundings.open_evidence(config)
-    keeper = BundleKeeper(
-        config=config,
-        anchors=anchors,
-        model_sha256=model.sha256,
-        source=source,
-        keys=keys,
-        counters=counters,
-        clock=surroundings.clock,
-    )
-    challenger = None
-    if config.challenge.enabled:
-        challenger = Challenger(
-            bases=keeper,
-            source=source,
-            least_interval_s=config.challenge.least_interval_s,
-            clock=asyncio.get_running_loop().time,
-        )
     async with contextlib.AsyncExitStack() as stack:
+        door = stack.enter_context(bind(config.listen))
+        counted = None
+        if config.counters is not None:
+            counted = stack.enter_context(bind_path(config.counters))
+        source = surroundings.open_evidence(config)
+        if isinstance(source, SocketEvidenceSource):
+            stack.callback(source.close)
+        confined = None
+        if surroundings.lock is not None:
+            confined = await _locked(surroundings.lock, source, end)
+        # Loaded by a process that confines itself; from here on this one is locked.
+        model = await _with_progress(
+            surroundings.open_model(config), "loading the model", surroundings.notice
+        )
         stack.push_async_callback(model.close)
+        # Held in memory only, so that access to the disk yields no key.
+        keys = KeyRing()
+        keeper = BundleKeeper(
+            config=config,
+            anchors=anchors,
+            model_sha256=model.sha256,
+            source=source,
+            keys=keys,
+            counters=counters,
+            clock=surroundings.clock,
+            sandbox=_stated(config, confined, model, surroundings.notice),
+        )
+        challenger = None
+        if config.challenge.enabled:
+            challenger = Challenger(
+                bases=keeper,
+                source=source,
+                least_interval_s=config.challenge.least_interval_s,
+                clock=asyncio.get_running_loop().time,
+            )
         # Before the address is open: a client that connects always finds evidence.
         await _with_progress(keeper.renew(), "acquiring evidence", surroundings.notice)
         held = keeper.require()
@@ -162,9 +207,9 @@ async def running(
                 f"NO WALL: the kernel does not forbid the engine to {model.gaps}"
             )
         answers: AnswersChat = model
-        if config.counters is not None:
+        if counted is not None:
             answers = await stack.enter_async_context(
-                _counted(model, counters, config.counters)
+                _counted(model, counters, counted)
             )
         server = EnclaveServer(
             RequestContext(
@@ -186,27 +231,10 @@ async def running(
             )
         )
         stack.push_async_callback(server.stop)
-        address = await server.start(config.listen, tls)
+        address = await server.start(door, tls)
         # The stack closes them in reverse order: renewal stops first, then running
         # answers finish, and the model is closed last.
-        loop = asyncio.get_running_loop()
-        log = StateLog(
-            surroundings.log,
-            _ignoring_output_errors(surroundings.notice),
-            surroundings.clock,
-            monotonic=loop.time,
-            later=loop.call_later,
-        )
-        log.loaded()
-        model.report_to(log.loaded, _lost(log, counters))
-        log.refreshed(held.verified.expires_at)
-        renewing = asyncio.create_task(
-            keeper.run(
-                _failed(keeper, log, surroundings.clock),
-                renewed=lambda: log.refreshed(keeper.require().verified.expires_at),
-            )
-        )
-        stack.push_async_callback(_cancelled, renewing)
+        _report(stack, model, keeper, counters, surroundings)
         # Objects that exist now are permanent. Without them, a sweep takes less than
         # half a millisecond while eight answers are in progress, and 80 ms with them.
         gc.collect()
@@ -216,9 +244,84 @@ async def running(
         yield address
 
 
+def _report(
+    stack: contextlib.AsyncExitStack,
+    model: ServedModel,
+    keeper: BundleKeeper,
+    counters: Counters,
+    surroundings: Surroundings,
+) -> None:
+    """Renew the evidence from now on, and log changes of state."""
+    loop = asyncio.get_running_loop()
+    log = StateLog(
+        surroundings.log,
+        _ignoring_output_errors(surroundings.notice),
+        surroundings.clock,
+        monotonic=loop.time,
+        later=loop.call_later,
+    )
+    log.loaded()
+    model.report_to(log.loaded, _lost(log, counters))
+    log.refreshed(keeper.require().verified.expires_at)
+    renewing = asyncio.create_task(
+        keeper.run(
+            _failed(keeper, log, surroundings.clock),
+            renewed=lambda: log.refreshed(keeper.require().verified.expires_at),
+        )
+    )
+    stack.push_async_callback(_cancelled, renewing)
+
+
+async def _locked(
+    lock: Callable[[], Confined],
+    source: EvidenceSource,
+    end: Callable[[EnclaveError], object],
+) -> Confined:
+    """Lock this process, with its connection to the evidence process open.
+
+    Raises:
+        EvidenceError: there is no such process.
+        SandboxError: an attempt got out of the sandbox.
+    """
+    if isinstance(source, SocketEvidenceSource):
+        await source.open()
+    confined = lock()
+    require_closed(confined, None)
+    if isinstance(source, SocketEvidenceSource) and not confined.connects:
+        source.lost = lambda: end(EvidenceError(LOST))
+    return confined
+
+
+def _stated(
+    config: EnclaveConfig,
+    confined: Confined | None,
+    model: ServedModel,
+    notice: Callable[[str], None],
+) -> SandboxStatement | None:
+    """Return what this enclave states about its sandbox; None: nothing.
+
+    Raises:
+        SandboxError: an attempt got out of it.
+        BundleError: the release cannot be read.
+    """
+    if confined is None:
+        return None
+    trial, info = model.trial, model.info
+    require_closed(confined, trial)
+    missing = lacking(confined, trial, info)
+    if trial is None or info is None or missing:
+        notice(f"NO SANDBOX STATED: {'; '.join(missing)}")
+        return None
+    # A release from before sandboxes were stated names none, and clients refuse a
+    # statement that no release names.
+    if not read_release(config.release).manifest.sandbox:
+        return None
+    return statement_of(confined, trial, info)
+
+
 @contextlib.asynccontextmanager
 async def _counted(
-    model: ServedModel, counters: Counters, path: Path
+    model: ServedModel, counters: Counters, bound: Bound
 ) -> AsyncGenerator[AnswersChat]:
     """Show the operator's figures at a socket, and count the model's answers."""
     # Imported late: without such a socket there is nothing that counts.
@@ -239,7 +342,7 @@ async def _counted(
             await asyncio.sleep(UPDATE_S)
             figures.update()
 
-    socket = CounterSocket(path, lambda: figures.text)
+    socket = CounterSocket(bound, lambda: figures.text)
     await socket.start()
     updating = asyncio.create_task(update())
     try:

@@ -1,31 +1,13 @@
-"""The planner of continuous batching: which tokens each step decodes. Pure.
+"""What a step of continuous batching decodes: queries, pieces of them, sizes. Pure.
 
-State only: no clock, no I/O, no token. A query waits, is admitted to a sequence of the
-context, has its prompt read in chunks, then writes one token in each step; it can be
-retired in any state. A sequence is given to the next query only once it was erased.
-
-Those that wait have two orders, which take turns. By work, each is due when the engine
-has done as much work since its arrival as the query itself costs: a long one is not
-passed by those that arrive later. By length, the shortest is first: it does not wait
-for many long ones. Prompts that are read have the same two orders.
-
-If no sequence is free, a query whose turn is over gives way, in the middle of its
-prompt too. What it holds is saved, as far as there is room; what is lost is read again,
-and so much must have been written before. No query gets the last sequence if then none
-could give way soon.
-
-One that must be alone counts as a query in each sequence. It stops others from being
-admitted only once all that run can give way after their turns.
+A step decodes one token of each query that writes, and then a piece of the prompts.
 """
 
-import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import accumulate
 from typing import Final
-
-from curtilage.inference.errors import EngineBusyError
 
 PREFILL_CHUNK: Final = 128
 """Tokens per call: 5 % slower than 512, with a fifth of the pause for the others."""
@@ -84,13 +66,13 @@ class Phase(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Entry:
-    """One query.
+class Query:
+    """One query of the planner.
 
     Attributes:
         ticket: its number.
         arrival: its place in the order of arrival.
-        due: see the module.
+        due: when the engine has done as much work as this.
         alone: no other query may be decoded until it ends, or gives way.
         takes: how many sequences it takes from the others.
         end: how many tokens it has; an estimate until it was ``known``.
@@ -136,6 +118,11 @@ class _Entry:
         return self.end + self.to_write
 
     @property
+    def reserved(self) -> int:
+        """How much room it needs while it waits: none if nothing of it is saved."""
+        return self.most if self.saved else 0
+
+    @property
     def is_light(self) -> bool:
         """Whether it can give way soon even if nothing of it can be saved."""
         return self.reading(self.most) <= TURN_WORK
@@ -163,29 +150,6 @@ class _Entry:
         work = self.reading(self.end) - self.reading(held) + work_of(0, self.to_write)
         # However short, it interrupts all others.
         return work if self.takes == 1 else self.takes * (work + TURN_WORK)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """A query that got a sequence; ``begin`` follows, or ``retire``."""
-
-    ticket: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    """A running query that gives way; ``give_way`` follows.
-
-    Attributes:
-        ticket: of the query.
-        sequence: of the context.
-        saved: what the sequence holds is to be saved, not read again.
-    """
-
-    ticket: int
-    sequence: int
-    saved: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,460 +183,91 @@ class Step:
     decodes: tuple[tuple[Piece, ...], ...]
 
 
-class Planner:
-    """The queries of one context.
+def step_of(
+    queries: Iterable[Query], *, chunk: int, splits: Sequence[Sequence[int]]
+) -> Step:
+    """Return the next step of the queries that run; without a decode if none does.
 
     Args:
-        sequences: of the context; 1 to ``PREFILL_CHUNK``.
-        max_waiting: how many queries may wait.
-        costs: see ``split``.
-
-    Attributes:
-        chunk: how many tokens of prompts are read in a step while as many queries or
-            more write; ``LEAST_CHUNK`` to ``PREFILL_CHUNK``.
-        room: how many tokens of queries that wait may be saved.
-
-    Raises:
-        ValueError: too many sequences, or none.
+        queries: those that run.
+        chunk: how many tokens of prompts are read while as many queries or more write.
+        splits: of a decode of 1, 2, 3 … sequences; see ``split``.
     """
-
-    def __init__(
-        self, *, sequences: int, max_waiting: int, costs: Sequence[float] = ()
-    ) -> None:
-        if not 1 <= sequences <= PREFILL_CHUNK:
-            raise ValueError("sequences is not 1 to PREFILL_CHUNK")
-        self.sequences = sequences
-        self.chunk = PREFILL_CHUNK
-        self.room = 0
-        self._max_waiting = max_waiting
-        self._splits = [split(costs, count) for count in range(1, sequences + 1)]
-        # Ascending numbers without gaps: else the library decodes a batch in parts.
-        self._free = list(range(sequences))
-        self._erasing: set[int] = set()
-        self._waiting: dict[int, _Entry] = {}
-        self._running: dict[int, _Entry] = {}
-        self._arrivals = 0
-        self._turns = 0
-        self._work = 0
-        self._shortest = False  # is next, not the first one due
-        self._next: int | None = None  # for whom another one gave way
-
-    @property
-    def waiting(self) -> int:
-        """How many queries wait."""
-        return len(self._waiting)
-
-    @property
-    def running(self) -> int:
-        """How many queries have a sequence."""
-        return len(self._running)
-
-    @property
-    def tickets(self) -> tuple[int, ...]:
-        """Return every query that has not ended."""
-        return *self._running, *self._waiting
-
-    def phase(self, ticket: int) -> Phase | None:
-        """Return a query's state; None: it has ended."""
-        entry = self._running.get(ticket) or self._waiting.get(ticket)
-        return None if entry is None else entry.phase
-
-    def submit(self, read: int, write: int = 0, *, alone: bool = False) -> int:
-        """Let a query wait; return its ticket.
-
-        Args:
-            read: about how many tokens it has.
-            write: how many it may write.
-            alone: it is decoded without neighbours.
-
-        Raises:
-            EngineBusyError: too many wait.
-        """
-        if len(self._waiting) >= self._max_waiting:
-            raise EngineBusyError("too many requests are waiting")
-        ticket = self._arrive()
-        entry = _Entry(
-            ticket=ticket,
-            arrival=ticket,
-            alone=alone,
-            takes=self.sequences if alone else 1,
-            end=read,
-            prompt=read,
-            left=write,
-        )
-        entry.due = self._work + entry.cost(0)
-        self._waiting[ticket] = entry
-        return ticket
-
-    def pause(self, over: Collection[int]) -> Pause | None:
-        """Return the next query to give way to one that waits; None: none does now.
-
-        Args:
-            over: running queries whose turn is over.
-        """
-        if (chosen := self._chosen()) is not None:
-            begins = self._may_begin(chosen)
-            return None if begins else self._pause_for(chosen, over, shortest=False)
-        self._next, passes = None, False
-        for shortest in (self._shortest, not self._shortest):
-            for entry in self._ordered(shortest=shortest):
-                if self._may_begin(entry):
-                    return None
-                drains = entry.takes > 1
-                if drains and (passes or not self._may_drain(entry, shortest=shortest)):
-                    continue
-                pause = self._pause_for(entry, over, shortest=shortest)
-                # For one that must be alone none is admitted until all have given way.
-                if pause is not None or drains:
-                    self._next = entry.ticket
-                    return pause
-                # It begins as soon as any turn is over: the others wait so long.
-                passes |= entry.is_light
-        return None
-
-    def give_way(self, ticket: int, *, saved: bool) -> int:
-        """Let a running query wait again; return its sequence, to be erased.
-
-        Args:
-            ticket: of the query.
-            saved: see ``Pause``.
-        """
-        entry = self._running.pop(ticket)
-        sequence = self._release(entry)
-        entry.saved = entry.position if saved else 0
-        entry.was_lost |= entry.saved < entry.position
-        if entry.takes > 1:
-            # The others had no turn meanwhile.
-            entry.due = self._work + entry.takes * max(entry.worked, TURN_WORK)
-            entry.arrival = self._arrive()
-        elif entry.phase is Phase.WRITING:
-            entry.due = self._work + entry.cost(entry.saved)
-            entry.arrival = self._arrive()
-        # Else, what it was to read in this turn, it has still to read: it keeps its
-        # place.
-        entry.phase = Phase.WAITING
-        entry.position = entry.wrote = entry.worked = 0
-        # However many wait: it makes room for one of them.
-        self._waiting[ticket] = entry
-        return sequence
-
-    def admit(self) -> Admission | None:
-        """Give a sequence to the next query; None: none waits, or it must wait."""
-        if not self._waiting or not self._free:
-            return None
-        entry = self._waiting.get(self._next or 0) or self._choice()
-        if entry is None or (entry.alone and self._running):
-            return None
-        self._next = None
-        self._shortest = not self._shortest
-        self._turns += 1
-        del self._waiting[entry.ticket]
-        entry.phase, entry.turn = Phase.ADMITTED, self._turns
-        entry.sequence = heapq.heappop(self._free)
-        self._running[entry.ticket] = entry
-        return Admission(ticket=entry.ticket, sequence=entry.sequence)
-
-    def begin(self, ticket: int, *, tokens: int, held: int = 0) -> bool:
-        """Begin to read an admitted query; False: it must wait once more.
-
-        It was admitted by an estimate of its length, and is longer. Its sequence has
-        nothing to erase.
-
-        Args:
-            ticket: see ``admit``.
-            tokens: of its prompt, or of all that was read and written before.
-            held: how many of them its sequence will hold, from what was saved.
-
-        Raises:
-            ValueError: there is nothing to read, or it is not admitted.
-        """
-        entry = self._running[ticket]
-        if entry.phase is not Phase.ADMITTED or not 0 <= held < tokens:
-            raise ValueError("the query cannot begin")
-        estimated, entry.known = not entry.known, True
-        if estimated:
-            # An estimate that was too low is no advantage.
-            entry.due += entry.takes * max(0, tokens - entry.end)
-            entry.prompt = tokens
-        entry.end = tokens
-        others = self._without(entry)
-        if estimated and (others or self._waiting) and not self._fits(entry, others):
-            self._shortest = not self._shortest
-            del self._running[ticket]
-            heapq.heappush(self._free, entry.sequence)
-            entry.phase, entry.sequence, entry.turn = Phase.WAITING, -1, 0
-            self._waiting[ticket] = entry
-            return False
-        entry.phase, entry.position, entry.saved = Phase.READING, held, 0
-        return True
-
-    def plan(self) -> Step:
-        """Return the next step; without a decode if nothing runs."""
-        decodes: list[tuple[Piece, ...]] = []
-        writing = self._in(Phase.WRITING)
-        writing.sort(key=_sequence)
-        for run in _runs(writing):
-            sizes = self._splits[len(run) - 1]
-            for end, size in zip(accumulate(sizes), sizes, strict=True):
-                decodes.append(tuple(_piece(each, 1) for each in run[end - size : end]))
-        reading = self._in(Phase.READING)
-        # More at once where it delays few: the sooner they all write, the more tokens
-        # share a decode. One alone is always read in the same pieces.
-        few = len(writing) >= len(reading)
-        prompts = _shared(reading, self.chunk if few else PREFILL_CHUNK)
-        if prompts:
-            prompts.sort(key=lambda each: each[0].sequence)
-            decodes.append(tuple(_piece(entry, count) for entry, count in prompts))
-        return Step(decodes=tuple(decodes))
-
-    def note(self, piece: Piece) -> None:
-        """Note that a piece was decoded.
-
-        Raises:
-            ValueError: it is not the query's next one.
-        """
-        entry = self._running[piece.ticket]
-        if (piece.sequence, piece.start) != (entry.sequence, entry.position):
-            raise ValueError("the piece is not the query's next one")
-        if entry.phase is Phase.READING:
-            read = entry.reading(entry.position)
-            work = entry.reading(entry.position + piece.count) - read
-        else:
-            work = work_of(0, piece.count)
-        entry.position += piece.count
-        entry.worked += work
-        self._work += work
-        if piece.sampled:
-            entry.phase = Phase.WRITING
-            entry.end += 1
-            entry.left -= 1
-            entry.wrote += 1
-
-    def retire(self, ticket: int) -> int | None:
-        """End a query; return its sequence, to be erased; None: it has none."""
-        if self._waiting.pop(ticket, None) is not None:
-            return None
-        return self._release(self._running.pop(ticket))
-
-    def erased(self, sequence: int) -> None:
-        """Note that nothing of its last query is left in a sequence.
-
-        Raises:
-            KeyError: it was not to be erased.
-        """
-        self._erasing.remove(sequence)
-        heapq.heappush(self._free, sequence)
-
-    def _arrive(self) -> int:
-        self._arrivals += 1
-        return self._arrivals
-
-    def _release(self, entry: _Entry) -> int:
-        sequence, entry.sequence = entry.sequence, -1
-        self._erasing.add(sequence)
-        return sequence
-
-    @property
-    def _vacant(self) -> int:
-        return len(self._free) + len(self._erasing)
-
-    def _in(self, phase: Phase) -> list[_Entry]:
-        return [each for each in self._running.values() if each.phase is phase]
-
-    def _without(self, entry: _Entry) -> list[_Entry]:
-        return [each for each in self._running.values() if each is not entry]
-
-    def _ordered(self, *, shortest: bool) -> list[_Entry]:
-        waiting = list(self._waiting.values())
-        late = [
-            each
-            for each in waiting
-            if each.due <= self._work and (each.takes > 1 or each.is_heavy)
-        ]
-        if late:
-            # Other long ones that began now could keep it waiting without end.
-            first = min(late, key=_order)
-            waiting = [each for each in waiting if each is first or not each.is_heavy]
-        return sorted(waiting, key=_length if shortest else _order)
-
-    def _chosen(self) -> _Entry | None:
-        """Return the query for which others have given way, if it may still begin."""
-        chosen = self._waiting.get(self._next or 0)
-        if chosen is None or self._may_begin(chosen):
-            return chosen
-        drains = chosen.takes > 1 and any(
-            self._may_drain(chosen, shortest=each) for each in (False, True)
-        )
-        return chosen if drains else None
-
-    def _choice(self) -> _Entry | None:
-        """Return the next query that gets a free sequence."""
-        for shortest in (self._shortest, not self._shortest):
-            ordered = self._ordered(shortest=shortest)
-            for entry in ordered:
-                if self._may_begin(entry):
-                    return entry
-            if not self._running:
-                # Else nothing would ever change.
-                return ordered[0]
-        return None
-
-    def _may_begin(self, entry: _Entry) -> bool:
-        running = list(self._running.values())
-        if running and (entry.alone or running[0].alone):
-            return False
-        return self._vacant > 0 and self._fits(entry, running)
-
-    def _may_drain(self, entry: _Entry, *, shortest: bool) -> bool:
-        """Whether all that run give way to one that must be alone after their turns."""
-        running = self._running.values()
-        if not all(self._passes(entry, each, 0, shortest=shortest) for each in running):
-            return False
-        room = self._room_beside(entry)
-        if all(each.is_light for each in running):
-            return room >= 0
-        return sum(each.most for each in running) <= room
-
-    def _room_beside(self, entry: _Entry) -> int:
-        """Return how much room is left if it can be saved at the end of its turn."""
-        return self.room - self._reserved(entry) - (0 if entry.is_light else entry.most)
-
-    def _fits(self, entry: _Entry, others: Collection[_Entry], more: int = 0) -> bool:
-        """Whether a query may run: a sequence is left, or one that runs yields soon.
-
-        Args:
-            entry: the query.
-            others: those that run then.
-            more: how many tokens of others are saved before.
-        """
-        if len(others) + entry.takes < self.sequences:
-            return True
-        room = self.room - self._reserved(entry) - more
-        return any(each.is_light or each.most <= room for each in (entry, *others))
-
-    def _reserved(self, but: _Entry | None = None) -> int:
-        """Return how many tokens those that are saved hold after their next turn.
-
-        So each can continue, and then be saved again.
-        """
-        return sum(
-            each.most
-            for each in self._waiting.values()
-            if each.saved and each is not but
-        )
-
-    def _pause_for(
-        self, entry: _Entry, over: Collection[int], *, shortest: bool
-    ) -> Pause | None:
-        """Return the one that gives way to a query, if it may begin then."""
-        drains = entry.takes > 1
-        room = self._room_beside(entry) if drains else self.room - self._reserved()
-        found: list[tuple[int, bool, int, Pause]] = []
-        for each in self._running.values():
-            if each.ticket not in over or each.phase is Phase.ADMITTED:
-                continue
-            others = self._without(each)
-            for saved in (True, False):
-                if (lost := _lost(each, room if saved else None)) is None:
-                    continue
-                passes = self._passes(entry, each, lost, shortest=shortest)
-                fits = self._fits(entry, others, each.most if saved else 0)
-                if drains or (passes and fits):
-                    pause = Pause(
-                        ticket=each.ticket, sequence=each.sequence, saved=saved
-                    )
-                    # If it holds nothing, it waits for another prompt to be read.
-                    found.append((lost, each.position > 0, each.turn, pause))
-                if drains or fits or not passes:
-                    # It does not lose what can be saved so that it comes later.
-                    break
-        return min(found, key=lambda each: each[:3])[3] if found else None
-
-    def _passes(
-        self, entry: _Entry, running: _Entry, lost: int, *, shortest: bool
-    ) -> bool:
-        """Whether a query that waits comes before one that runs, and gives way."""
-        again = running.cost(running.position) + lost
-        if shortest:
-            return entry.cost(entry.saved) < again
-        if running.phase is Phase.READING:
-            return _order(entry) < _order(running)
-        return entry.due <= self._work + again
+    decodes: list[tuple[Piece, ...]] = []
+    running = list(queries)
+    writing = [each for each in running if each.phase is Phase.WRITING]
+    writing.sort(key=_sequence)
+    for run in _runs(writing):
+        sizes = splits[len(run) - 1]
+        for end, size in zip(accumulate(sizes), sizes, strict=True):
+            decodes.append(tuple(_piece(each, 1) for each in run[end - size : end]))
+    reading = [each for each in running if each.phase is Phase.READING]
+    # More at once where it delays few: the sooner they all write, the more tokens
+    # share a decode. One alone is always read in the same pieces.
+    few = len(writing) >= len(reading)
+    prompts = _shared(reading, chunk if few else PREFILL_CHUNK)
+    if prompts:
+        prompts.sort(key=lambda each: each[0].sequence)
+        decodes.append(tuple(_piece(query, count) for query, count in prompts))
+    return Step(decodes=tuple(decodes))
 
 
-def _lost(entry: _Entry, room: int | None) -> int | None:
-    """Return the work to be repeated if a query gives way; None: it must not.
-
-    Args:
-        entry: the query.
-        room: for what is saved of it; None: nothing is.
-    """
-    if room is not None:
-        return 0 if entry.position and entry.most <= room else None
-    lost = entry.reading(entry.position)
-    if entry.is_light and not entry.was_lost:
-        return lost
-    # A third of the work, or more, is done once.
-    return lost if 2 * work_of(0, entry.wrote) >= lost else None
+def in_order(query: Query) -> tuple[int, int]:
+    """Return the place of a query in the order by work."""
+    return query.due, query.arrival
 
 
-def _order(entry: _Entry) -> tuple[int, int]:
-    return entry.due, entry.arrival
-
-
-def _length(entry: _Entry) -> tuple[int, int]:
-    return entry.cost(entry.saved), entry.arrival
-
-
-def _shared(reading: Iterable[_Entry], room: int) -> list[tuple[_Entry, int]]:
+def _shared(reading: Iterable[Query], room: int) -> list[tuple[Query, int]]:
     """Return how many tokens of each prompt are read in a step."""
     # One that continues has little to read: it does not wait for a long prompt.
-    first = sorted(reading, key=lambda each: (_left(each) > LEAST_CHUNK, _order(each)))
+    first = sorted(
+        reading, key=lambda each: (_left(each) > LEAST_CHUNK, in_order(each))
+    )
     if not first:
         return []
     # The shortest has half of the room, or more: it waits for no long ones, and these
     # do not wait for all that are shorter.
-    shortest = min(first, key=lambda each: (_left(each), _order(each)))
+    shortest = min(first, key=lambda each: (_left(each), in_order(each)))
     half = min(_left(shortest), room - room // 2)
     room -= half
-    shared: list[tuple[_Entry, int]] = []
-    for entry in first:
-        had = half if entry is shortest else 0
-        more = min(room, _left(entry) - had)
+    shared: list[tuple[Query, int]] = []
+    for query in first:
+        had = half if query is shortest else 0
+        more = min(room, _left(query) - had)
         room -= more
         if had + more:
-            shared.append((entry, had + more))
+            shared.append((query, had + more))
     return shared
 
 
-def _left(entry: _Entry) -> int:
+def _left(query: Query) -> int:
     """Return how many tokens of a query may be read at once."""
-    if not entry.alone:
-        return entry.end - entry.position
-    # See ``_Entry.reading``.
-    return max(1, min(entry.prompt, entry.end) - entry.position)
+    if not query.alone:
+        return query.end - query.position
+    # See ``Query.reading``.
+    return max(1, min(query.prompt, query.end) - query.position)
 
 
-def _sequence(entry: _Entry) -> int:
-    return entry.sequence
+def _sequence(query: Query) -> int:
+    return query.sequence
 
 
-def _runs(entries: Sequence[_Entry]) -> list[list[_Entry]]:
+def _runs(queries: Sequence[Query]) -> list[list[Query]]:
     """Return the runs of consecutive numbers; the library decodes no others at once."""
-    runs: list[list[_Entry]] = []
-    for entry in entries:
-        if runs and runs[-1][-1].sequence + 1 == entry.sequence:
-            runs[-1].append(entry)
+    runs: list[list[Query]] = []
+    for query in queries:
+        if runs and runs[-1][-1].sequence + 1 == query.sequence:
+            runs[-1].append(query)
         else:
-            runs.append([entry])
+            runs.append([query])
     return runs
 
 
-def _piece(entry: _Entry, count: int) -> Piece:
+def _piece(query: Query, count: int) -> Piece:
     return Piece(
-        ticket=entry.ticket,
-        sequence=entry.sequence,
-        start=entry.position,
+        ticket=query.ticket,
+        sequence=query.sequence,
+        start=query.position,
         count=count,
-        sampled=entry.position + count == entry.end,
+        sampled=query.position + count == query.end,
     )

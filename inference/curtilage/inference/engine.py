@@ -1,10 +1,10 @@
 """The engine: one thread that owns the model, with callbacks, or with asyncio.
 
-Several requests are answered at a time, each in a sequence of its own; ``batch`` plans
-the steps. If more wait than there are sequences, one that has been read or written for
-a while gives way to them, and continues later. So a few long prompts or answers cannot
-block all others. The queue is bounded. Every error in the owner thread reaches all
-callers that wait for it.
+Several requests are answered at a time, each in a sequence of its own; ``planner``
+plans the steps. If more wait than there are sequences, one that has been read or
+written for a while gives way to them, and continues later. So a few long prompts or
+answers cannot block all others. The queue is bounded. Every error in the owner thread
+reaches all callers that wait for it.
 
 What an answer leaves is erased before its end is reported: with the whole context once
 no other runs, else its sequence, and the library's copies of the tokens read last. Then
@@ -23,15 +23,7 @@ from functools import partial
 from typing import Final
 
 from curtilage.inference import decoding
-from curtilage.inference.batch import (
-    LEAST_CHUNK,
-    PREFILL_CHUNK,
-    Admission,
-    Pause,
-    Phase,
-    Piece,
-    Planner,
-)
+from curtilage.inference.batch import LEAST_CHUNK, PREFILL_CHUNK, Phase, Piece
 from curtilage.inference.decoding import Answer, Loaded, measure_costs
 from curtilage.inference.errors import (
     EngineBusyError,
@@ -46,6 +38,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.modelfile import ModelFile
 from curtilage.inference.native import Context, Model, check_machine
+from curtilage.inference.planner import Admission, Pause, Planner
 from curtilage.inference.protocol import (
     CancelToken,
     Done,

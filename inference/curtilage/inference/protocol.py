@@ -515,8 +515,9 @@ class CancelToken:
 class Engine(Protocol):
     """One model that answers a few requests at a time.
 
-    Those that wait come in order of their work (``batch``). An answer that is not
-    complete when its turn is over continues after those that wait.
+    Those that wait come in order of their work (``planner``). One that is
+    not complete when its turn of reading or writing is over continues after those that
+    wait.
     """
 
     @property

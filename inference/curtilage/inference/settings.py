@@ -48,7 +48,7 @@ class EngineSettings:
             cannot be erased one by one.
         niceness: of the computing threads, 0 to 19; if the system supports niceness
             per thread.
-        turn_s: how long one answer may be written while others wait.
+        turn_s: how long one may be read, and then written, while others wait.
         kv_type: see ``KVType``. A quantised one needs flash attention.
         flash_attention: see ``FlashAttention``.
         gpu_layers: how many layers a GPU computes; 0: none does.

@@ -12,8 +12,15 @@ from typing import Final
 
 # linux/prctl.h, linux/seccomp.h, linux/sched.h, asm-generic/unistd.h
 _PR_SET_PDEATHSIG: Final = 1
+_PR_GET_DUMPABLE: Final = 3
+_PR_SET_DUMPABLE: Final = 4
 _SIGKILL: Final = 9
 _PR_SET_NO_NEW_PRIVS: Final = 38
+# sys/mman.h: pages of now and of later, locked when they are first used.
+_MCL_CURRENT_FUTURE_ONFAULT: Final = 1 | 2 | 4
+# sys/socket.h
+_SOL_SOCKET: Final = 1
+_SO_TYPE: Final = 3
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _SECCOMP_FILTER_FLAG_TSYNC: Final = 1
 _SYS_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
@@ -67,6 +74,72 @@ def _syscall(number: int, *arguments: object) -> int:
         ctypes.c_long(each) if isinstance(each, int) else each for each in arguments
     ]
     return _checked(_libc().syscall(ctypes.c_long(number), *wide))
+
+
+def call(number: int, *arguments: int | bytes | None) -> int:
+    """Make a system call by its number, as native code would; return its result.
+
+    Args:
+        number: on this machine.
+        arguments: numbers; bytes, which the kernel may read and, up to their length,
+            overwrite; None: a null pointer.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    passed = [
+        ctypes.create_string_buffer(each, len(each) + 1)
+        if isinstance(each, bytes)
+        else each
+        for each in arguments
+    ]
+    return _syscall(number, *passed)
+
+
+def set_dumpable(*, dumpable: bool) -> None:
+    """Set whether a crash leaves a core file (PR_SET_DUMPABLE).
+
+    Without it, only a privileged process reads this one's memory or traces it, and
+    /proc/self belongs to root.
+    """
+    value = ctypes.c_ulong(dumpable)
+    _checked(_libc().prctl(_PR_SET_DUMPABLE, value, *map(ctypes.c_ulong, (0, 0, 0))))
+
+
+def is_dumpable() -> bool:
+    """Return whether a crash leaves a core file (PR_GET_DUMPABLE)."""
+    nothing = map(ctypes.c_ulong, (0, 0, 0, 0))
+    return bool(_checked(_libc().prctl(_PR_GET_DUMPABLE, *nothing)))
+
+
+def lock_memory() -> None:
+    """Keep this process's memory from being swapped, now and later (mlockall(2)).
+
+    A process that it forks does not inherit this.
+
+    Raises:
+        OSError: its limit is lower than its memory.
+    """
+    _checked(_libc().mlockall(_MCL_CURRENT_FUTURE_ONFAULT))
+
+
+def socket_type(descriptor: int) -> int:
+    """Return a socket's type, as ``socket.SOCK_STREAM`` (SO_TYPE).
+
+    Raises:
+        OSError: it is no socket.
+    """
+    found, length = ctypes.c_int(), ctypes.c_uint(ctypes.sizeof(ctypes.c_int))
+    _checked(
+        _libc().getsockopt(
+            descriptor,
+            _SOL_SOCKET,
+            _SO_TYPE,
+            ctypes.byref(found),
+            ctypes.byref(length),
+        )
+    )
+    return found.value
 
 
 def no_new_privileges() -> None:

@@ -13,12 +13,10 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import Final
 
-# linux/prctl.h, asm-generic/mman.h, linux/capability.h
-_PR_SET_DUMPABLE: Final = 4
+from curtilage.sandbox import kernel
+
+# linux/prctl.h, linux/capability.h
 _PR_SET_MEMORY_MERGE: Final = 67
-_MCL_CURRENT: Final = 1
-_MCL_FUTURE: Final = 2
-_MCL_ONFAULT: Final = 4
 _CAP_IPC_LOCK: Final = 14
 _OBJECTS: Final = 2  # PYMEM_DOMAIN_OBJ
 _RAW: Final = 0  # PYMEM_DOMAIN_RAW
@@ -95,7 +93,7 @@ def _is_overwritten(block: bytes) -> bool:
 def keep_from_disk(proc: Path = Path("/proc")) -> Paging:
     """Keep this process's memory from being swapped, now and later; return why it is.
 
-    A process that it forks must ``lock`` its own memory.
+    A process that it forks must lock its own memory.
 
     Args:
         proc: the kernel's files.
@@ -109,19 +107,10 @@ def keep_from_disk(proc: Path = Path("/proc")) -> Paging:
     # With a limit, later allocations would fail.
     if _is_unlimited(proc):
         with suppress(OSError):
-            lock()
+            kernel.lock_memory()
             return Paging.LOCKED
-    return Paging.NO_SWAP if _has_no_swap(proc) else Paging.POSSIBLE
-
-
-def lock() -> None:
-    """Lock this process's memory, now and later, as it is used (mlockall(2)).
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    _checked(libc.mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT))
+    swaps = not (_has_no_swap(proc) or _may_not_swap(proc))
+    return Paging.POSSIBLE if swaps else Paging.NO_SWAP
 
 
 def forbid_tracing() -> None:
@@ -135,8 +124,8 @@ def forbid_tracing() -> None:
         AttributeError: the system is not Linux.
     """
     if sys.platform != "linux":
-        raise AttributeError(_PR_SET_DUMPABLE)
-    _prctl(_PR_SET_DUMPABLE, 0)
+        raise AttributeError("prctl")
+    kernel.set_dumpable(dumpable=False)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -171,4 +160,14 @@ def _has_no_swap(proc: Path) -> bool:
     with suppress(OSError):
         lines = (proc / "swaps").read_text("utf-8").splitlines()
         return len(lines) == 1 and lines[0].startswith("Filename")
+    return False
+
+
+def _may_not_swap(proc: Path) -> bool:
+    """Whether this process's control group may use no swap (version 2)."""
+    with suppress(OSError, StopIteration):
+        groups = (proc / "self/cgroup").read_text("utf-8").splitlines()
+        own = next(each for each in groups if each.startswith("0::/"))
+        limit = Path("/sys/fs/cgroup", own.removeprefix("0::/"), "memory.swap.max")
+        return limit.read_text("ascii").strip() == "0"
     return False

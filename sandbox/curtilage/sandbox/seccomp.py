@@ -12,7 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from curtilage.sandbox.syscalls import FORKING, HARMLESS, WAYS_OUT, numbers
+from curtilage.sandbox.syscalls import (
+    FORKING,
+    HARMLESS,
+    ON_SOCKETS,
+    WAYS_OUT,
+    numbers,
+)
 
 # linux/bpf_common.h, linux/seccomp.h, linux/audit.h
 _LOAD: Final = 0x20
@@ -29,6 +35,8 @@ _MACHINE_AT: Final = 4
 _ARGUMENTS_AT: Final = 16
 _MACHINE: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32: Final = 0x40000000  # the same machine, but other numbers
+OWN: Final = 0x7FFFFFFF  # more than any id: the kernel's largest has 22 bits
+"""Stands for a process's own id, in a program that is the same for each process."""
 _NEWER_FROM: Final = 424  # since Linux 5.1 all machines number new calls alike
 
 # asm-generic/fcntl.h: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, and O_TMPFILE's
@@ -54,6 +62,7 @@ class Only:
         error: the result of a refused call.
         kinds: kinds of ioctl requests, bits 8 to 15, that are allowed as well.
         zero: the index of an argument that must be 0; -1: none must.
+        null: the index of a pointer that must be null, whatever else holds; likewise.
     """
 
     argument: int
@@ -63,6 +72,7 @@ class Only:
     error: int = errno.EPERM
     kinds: tuple[int, ...] = ()
     zero: int = -1
+    null: int = -1
 
 
 OPENS: Final = {
@@ -170,13 +180,22 @@ def own_process(pid: int) -> dict[str, Only]:
     own = (_CALLERS_OWN, pid)
     return {
         "tgkill": Only(argument=0, test=_EQUAL, values=(pid,), allowed=True),
-        "prlimit64": Only(argument=0, test=_EQUAL, values=own, allowed=True),
+        # Its limits are read, and not changed: a privileged process could raise them.
+        "prlimit64": Only(
+            argument=0, test=_EQUAL, values=own, allowed=True, zero=2, null=2
+        ),
         "sched_setaffinity": Only(argument=0, test=_EQUAL, values=own, allowed=True),
         "setpriority": Only(
             argument=1, test=_EQUAL, values=(_CALLERS_OWN,), allowed=True, zero=0
         ),
     }
 
+
+NO_ADDRESSES: Final = {
+    "sendto": Only(argument=4, test=_EQUAL, values=(0,), allowed=True, null=4)
+}
+"""Data goes to the other end of a connection. ``sendmsg`` has its address behind a
+pointer, which a filter cannot read: no socket must exist that accepts one."""
 
 LOCAL_SOCKETS: Final = {
     "socket": Only(argument=0, test=_EQUAL, values=(_AF_UNIX,), allowed=True)
@@ -206,27 +225,55 @@ def compute_only(
 
     Args:
         machine: as ``platform.machine()`` names it.
-        pid: the process's own id, the only one that it may signal and limit.
+        pid: the process's own id, the only one that it may signal and limit; or
+            ``OWN``, and ``of_process`` puts it in.
         devices: whether it drives GPUs. Then Landlock must refuse to write other files:
             this program does not.
         forks: whether it may fork, and put what it forked under a further filter.
     """
-    own = own_process(pid)
-    only = OPENS | THREADS | HARMLESS_CONTROLS | DESCRIPTORS | NO_NAMES | own
-    allowed = HARMLESS
+    only, allowed = _own_only(pid), HARMLESS
     if devices:
         only |= DEVICE_OPENS | DEVICE_CONTROLS
     if forks:
         only |= FORKS | FURTHER
         allowed += FORKING
-    # Calls newer than the list return the error of a kernel that lacks them: libraries
-    # then use the older call, which is in the list.
-    refusal = (
-        _step(_AT_LEAST, _NEWER_FROM, otherwise=1),
-        _step(_RETURN, _ERROR | errno.ENOSYS),
-        _step(_RETURN, _ERROR | errno.EPERM),
+    return _program(machine, allowed=allowed, only=only, otherwise=_refusal())
+
+
+def serve_only(machine: str, pid: int) -> bytes:
+    """Return the program for a process that also serves the sockets it has.
+
+    It makes no other, and connects none. An allow-list, as ``compute_only``.
+
+    Args:
+        machine: as ``platform.machine()`` names it.
+        pid: the process's own id, or ``OWN``.
+    """
+    return _program(
+        machine,
+        allowed={*HARMLESS, *ON_SOCKETS},
+        only=_own_only(pid) | NO_ADDRESSES,
+        otherwise=_refusal(),
     )
-    return _program(machine, allowed=allowed, only=only, otherwise=b"".join(refusal))
+
+
+def of_process(program: bytes, pid: int) -> bytes:
+    """Return a program with a process's id in the places of ``OWN``."""
+    steps = struct.iter_unpack("<HBBI", program)
+    return b"".join(
+        _step(
+            code,
+            pid if (code, value) == (_EQUAL, OWN) else value,
+            then=then,
+            otherwise=otherwise,
+        )
+        for code, then, otherwise, value in steps
+    )
+
+
+def _own_only(pid: int) -> dict[str, Only]:
+    own = own_process(pid)
+    return OPENS | THREADS | HARMLESS_CONTROLS | DESCRIPTORS | NO_NAMES | own
 
 
 def no_network(machine: str) -> bytes:
@@ -285,6 +332,17 @@ def _program(
     return b"".join((*parts, *clone3, otherwise))
 
 
+def _refusal() -> bytes:
+    # Calls newer than the list return the error of a kernel that lacks them: libraries
+    # then use the older call, which is in the list.
+    steps = (
+        _step(_AT_LEAST, _NEWER_FROM, otherwise=1),
+        _step(_RETURN, _ERROR | errno.ENOSYS),
+        _step(_RETURN, _ERROR | errno.EPERM),
+    )
+    return b"".join(steps)
+
+
 def _allowance() -> bytes:
     return _step(_RETURN, _ALLOW)
 
@@ -299,6 +357,13 @@ def _condition(only: Only) -> bytes:
     if only.zero >= 0:
         steps += [
             _step(_LOAD, _ARGUMENTS_AT + 8 * only.zero),
+            _step(_EQUAL, 0, then=1),
+            _step(_RETURN, fails),
+        ]
+    if only.null >= 0:
+        # The high half: the low one is tested with the others.
+        steps += [
+            _step(_LOAD, _ARGUMENTS_AT + 8 * only.null + 4),
             _step(_EQUAL, 0, then=1),
             _step(_RETURN, fails),
         ]

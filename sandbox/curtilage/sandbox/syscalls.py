@@ -58,6 +58,13 @@ _FORKING: Final = """
 seccomp 317 277; mlockall 151 230;
 """
 
+_ON_SOCKETS: Final = """
+# On sockets that exist.
+listen 50 201; accept 43 202; accept4 288 242; recvfrom 45 207; recvmsg 47 212;
+sendto 44 206; sendmsg 46 211; shutdown 48 210; getsockname 51 204;
+getpeername 52 205; setsockopt 54 208; getsockopt 55 209;
+"""
+
 _REFUSED: Final = """
 # Communication with others.
 socket 41 198; connect 42 203; bind 49 200; listen 50 201; accept 43 202;
@@ -82,13 +89,16 @@ def _numbers(text: str) -> dict[str, tuple[int | None, ...]]:
     }
 
 
-_NUMBERS: Final = _numbers(_HARMLESS + _FORKING + _REFUSED)
+_NUMBERS: Final = _numbers(_HARMLESS + _FORKING + _ON_SOCKETS + _REFUSED)
 
 HARMLESS: Final = tuple(_numbers(_HARMLESS))
 """All calls that a computing process needs; it cannot make any other."""
 
 FORKING: Final = tuple(_numbers(_FORKING))
 """Calls that only restrict a process further, or keep its memory from being swapped."""
+
+ON_SOCKETS: Final = tuple(_numbers(_ON_SOCKETS))
+"""All calls that a server needs besides, once its sockets exist."""
 
 WAYS_OUT: Final = tuple(_numbers(_REFUSED))
 """Calls that send data out, or make a process another one. None is harmless."""

@@ -6,14 +6,15 @@ library is loaded: a namespace needs a process with one thread, and Landlock res
 only the calling thread.
 """
 
+import hashlib
 import os
 import platform
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from curtilage.sandbox import folders, kernel, memory, seccomp
 
@@ -25,6 +26,7 @@ _RIGHTS: Final = (
 )
 _READS: Final = frozenset({"read_file", "read_dir"})
 _OF_FILES: Final = frozenset({"write_file", "truncate", "ioctl_dev"})
+_NOT_BELOW: Final = _READS | {"execute"}
 _RIGHTS_BY_VERSION: Final = (13, 14, 15, 15, 16)  # the kernel's documentation, "ABI"
 _BIND_AND_CONNECT_TCP: Final = 3
 _NETWORK_FROM: Final = 4
@@ -62,6 +64,12 @@ _HOLD: Final = {
 }
 
 
+Loaded: TypeAlias = Mapping[str, str | list[str]]
+"""A description of what the kernel was given; the same for each process."""
+_DEVICE: Final = "a device"
+"""Stands for a device's path in a description: machines name and number them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wall:
     """The layers around a process.
@@ -69,10 +77,12 @@ class Wall:
     Attributes:
         standing: layers that the kernel has confirmed.
         missing: the others, each with the kernel's reason.
+        loaded: what the layers are; not part of ``to_fields``.
     """
 
     standing: frozenset[Layer] = frozenset()
     missing: tuple[str, ...] = ()
+    loaded: Loaded = field(default_factory=dict[str, str | list[str]], compare=False)
 
     @property
     def gaps(self) -> tuple[Promise, ...]:
@@ -104,8 +114,16 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(text for text in each if isinstance(text, str))
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def compute_only(
-    reads: Sequence[Path] = (), *, devices: Sequence[Path] = (), forks: bool = False
+    reads: Sequence[Path] = (),
+    *,
+    devices: Sequence[Path] = (),
+    forks: bool = False,
+    before_filter: Callable[[], object] = _nothing,
 ) -> Wall:
     """Restrict this process to reading files, computing and answering over open pipes.
 
@@ -114,23 +132,29 @@ def compute_only(
         devices: GPUs that it may also write to and control, if Landlock works. Without
             it nothing else would refuse to write other files.
         forks: whether it may fork; then ``fork_no_more`` is for what it forked.
+        before_filter: called behind the other layers.
     """
     with_devices = False
 
-    def make_only_these_calls() -> None:
-        # Between the folders, for which it writes to files below /proc, and the filter,
-        # which refuses this.
+    def before() -> None:
+        before_filter()
+        # Behind the folders, for which it writes to files below /proc. The filter
+        # refuses this.
         memory.forbid_tracing()
-        _filter(
+
+    def make_only_these_calls() -> Loaded:
+        return _filter(
             lambda machine: seccomp.compute_only(
-                machine, os.getpid(), devices=with_devices, forks=forks
-            )
+                machine, seccomp.OWN, devices=with_devices, forks=forks
+            ),
+            before,
         )
 
-    def write_only_devices() -> None:
+    def write_only_devices() -> Loaded:
         nonlocal with_devices
-        _write_only(devices)
+        loaded = _write_only(devices)
         with_devices = bool(devices)
+        return loaded
 
     # A user namespace without mappings hides the user's identity.
     owner = (os.getuid(), os.getgid()) if hasattr(os, "getuid") else (0, 0)
@@ -149,10 +173,60 @@ def fork_no_more() -> Wall:
     return _build(
         {
             Layer.SECCOMP: lambda: _filter(
-                lambda machine: seccomp.compute_only(machine, os.getpid())
+                lambda machine: seccomp.compute_only(machine, seccomp.OWN)
             )
         }
     )
+
+
+def serve_only(*, before_filter: Callable[[], object] = _nothing) -> Wall:
+    """Restrict this process to computing, and to serving the sockets that it has.
+
+    Landlock restricts the calling thread and those that it starts later; the filter
+    holds all threads.
+
+    Args:
+        before_filter: called behind the other layer.
+    """
+    return _build(
+        {
+            Layer.LANDLOCK: lambda: _write_only(()),
+            Layer.SECCOMP: lambda: _filter(
+                lambda machine: seccomp.serve_only(machine, seccomp.OWN),
+                before_filter,
+            ),
+        }
+    )
+
+
+def described(
+    landlock_version: int,
+    program: bytes,
+    *,
+    devices: bool = False,
+    further: bytes = b"",
+) -> Loaded:
+    """Return the description of Landlock and filters, which are not loaded.
+
+    Args:
+        landlock_version: the kernel's.
+        program: the filter's, with ``seccomp.OWN``.
+        devices: whether the process drives GPUs.
+        further: the program of the filter of what it forks; empty: it forks nothing.
+    """
+    _, handled = _handled(landlock_version)
+    allowed = (os.devnull, _DEVICE) if devices else (os.devnull,)
+    found = _described_rules(handled, allowed) | _described_program(program)
+    return {**found, **(further_of(_described_program(further)) if further else {})}
+
+
+def further_of(loaded: Loaded) -> Loaded:
+    """Return the description of a forked process's filter, to be added to its parent's.
+
+    Args:
+        loaded: by ``fork_no_more``.
+    """
+    return {f"forked_{key}": value for key, value in loaded.items()}
 
 
 def local_server(writes: Sequence[Path]) -> Wall:
@@ -177,20 +251,21 @@ def no_network() -> Wall:
     return _build({Layer.SECCOMP: lambda: _filter(seccomp.no_network)})
 
 
-def _build(layers: dict[Layer, Callable[[], None]]) -> Wall:
+def _build(layers: Mapping[Layer, Callable[[], Loaded | None]]) -> Wall:
     standing: set[Layer] = set()
     missing: list[str] = []
+    loaded: dict[str, str | list[str]] = {}
     # In the order given, the filter last: it refuses the calls that build the others.
     for layer, build in layers.items():
         try:
-            build()
+            loaded |= build() or {}
         except OSError as error:
             missing.append(f"{layer}: {error.strerror}")
         except (AttributeError, KeyError):  # another system; an unknown processor
             missing.append(f"{layer}: not on {platform.system()} {platform.machine()}")
         else:
             standing.add(layer)
-    return Wall(standing=frozenset(standing), missing=tuple(missing))
+    return Wall(standing=frozenset(standing), missing=tuple(missing), loaded=loaded)
 
 
 def _leave_the_network(*, user_namespace: bool) -> None:
@@ -220,33 +295,28 @@ def _leave_other_folders(reads: Sequence[Path], user: int, group: int) -> None:
     folders.enter(reads)
 
 
-def _filter(program: Callable[[str], bytes]) -> None:
+def _filter(
+    program: Callable[[str], bytes], before: Callable[[], object] = _nothing
+) -> Loaded:
     machine = platform.machine()
     made = program(machine)
+    before()
     # Without this, only root may install filters (seccomp(2)): a setuid program started
     # under a filter could be made to fail where it must not.
     kernel.no_new_privileges()
-    kernel.seccomp_filter(made, machine)
+    kernel.seccomp_filter(seccomp.of_process(made, os.getpid()), machine)
+    return _described_program(made)
 
 
-def _write_only(folders: Sequence[Path]) -> None:
+def _write_only(folders: Sequence[Path]) -> Loaded:
     """Refuse changes of files, and execution of programs, except below these folders.
 
     TCP, abstract sockets and signals to others are refused if the version supports it.
     """
-    version = kernel.landlock_version()
-    # A ruleset with one right that this kernel does not know is refused as a whole.
-    count = _RIGHTS_BY_VERSION[min(version, len(_RIGHTS_BY_VERSION)) - 1]
-    known = {name: 1 << bit for bit, name in enumerate(_RIGHTS[:count])}
-    changes = sum(bit for name, bit in known.items() if name not in _READS)
+    known, handled = _handled(kernel.landlock_version())
     of_files = sum(bit for name, bit in known.items() if name in _OF_FILES)
-    handled = struct.pack("=Q", changes)
-    if version >= _NETWORK_FROM:
-        handled += struct.pack("=Q", _BIND_AND_CONNECT_TCP)
-    if version >= _SCOPES_FROM:
-        handled += struct.pack("=Q", _ABSTRACT_SOCKETS_AND_SIGNALS)
     # Not execute: a file written below one of them must not run.
-    below = changes & ~known["execute"]
+    below = sum(bit for name, bit in known.items() if name not in _NOT_BELOW)
     allowed = [
         (str(path), below if path.is_dir() else of_files)
         for path in (Path(os.devnull), *folders)
@@ -254,3 +324,29 @@ def _write_only(folders: Sequence[Path]) -> None:
     ]
     kernel.no_new_privileges()
     kernel.landlock(handled, allowed)
+    return _described_rules(handled, [path for path, _ in allowed])
+
+
+def _handled(version: int) -> tuple[dict[str, int], bytes]:
+    """Return the rights that a version knows, and what is refused, for the kernel."""
+    # A ruleset with one right that this kernel does not know is refused as a whole.
+    count = _RIGHTS_BY_VERSION[min(version, len(_RIGHTS_BY_VERSION)) - 1]
+    known = {name: 1 << bit for bit, name in enumerate(_RIGHTS[:count])}
+    changes = sum(bit for name, bit in known.items() if name not in _READS)
+    handled = struct.pack("=Q", changes)
+    if version >= _NETWORK_FROM:
+        handled += struct.pack("=Q", _BIND_AND_CONNECT_TCP)
+    if version >= _SCOPES_FROM:
+        handled += struct.pack("=Q", _ABSTRACT_SOCKETS_AND_SIGNALS)
+    return known, handled
+
+
+def _described_rules(
+    handled: bytes, allowed: Sequence[str]
+) -> dict[str, str | list[str]]:
+    writable = [path if path == os.devnull else _DEVICE for path in allowed]
+    return {"landlock": handled.hex(), "writable": sorted(set(writable))}
+
+
+def _described_program(program: bytes) -> dict[str, str | list[str]]:
+    return {"seccomp": hashlib.sha256(program).hexdigest()}

@@ -26,6 +26,7 @@ from curtilage.attest.evidence import (
 from curtilage.attest.evidence_json import encode_cpu_evidence
 from curtilage.enclave_server.__main__ import main
 from curtilage.enclave_server.acquire import command as evidence_command
+from curtilage.enclave_server.acquire import process as process_module
 from curtilage.enclave_server.acquire.configfs_tsm import NO_NEW_ENTRY
 from curtilage.enclave_server.acquire.endorsements import (
     MAX_NAMED,
@@ -49,6 +50,7 @@ from curtilage.sandbox.wall import Wall
 from support.enclave_parts import until
 
 DATA = bytes(range(64))
+NONE = bytes(4)
 CANARY = "canary-0b7e"
 LIST, ANSWER = list_file(b"authority"), answer_file(b"certificate")
 FILES = (
@@ -117,6 +119,9 @@ class Running:
     folder: Path
     notices: list[str] = field(default_factory=list[str])
     clock: float = 0.0
+    sources: list[SocketEvidenceSource] = field(
+        default_factory=list[SocketEvidenceSource]
+    )
 
     @property
     def listen(self) -> Path:
@@ -126,9 +131,10 @@ class Running:
     def identify(self) -> Path:
         return self.folder / "i.sock"
 
-    @property
     def source(self) -> SocketEvidenceSource:
-        return SocketEvidenceSource(self.listen, timeout_s=20)
+        """Return a server's, with a connection of its own."""
+        self.sources.append(SocketEvidenceSource(self.listen, timeout_s=20))
+        return self.sources[-1]
 
 
 @asynccontextmanager
@@ -150,6 +156,8 @@ async def running(
     try:
         yield run
     finally:
+        for source in run.sources:
+            source.close()
         await server.close()
 
 
@@ -173,14 +181,14 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 
 async def test_server_gets_evidence_over_its_data(tmp_path: Path) -> None:
     async with running(tmp_path, Provider()) as run:
-        evidence = await run.source.acquire(DATA)
+        evidence = await run.source().acquire(DATA)
     assert evidence == NitroEvidence(tee=Tee.NITRO, document=b"document" + DATA)
     assert run.notices == []
 
 
 async def test_server_gets_no_device(tmp_path: Path) -> None:
     async with running(tmp_path, Provider()) as run:
-        assert await run.source.acquire_devices(DATA) == ()
+        assert await run.source().acquire_devices(DATA) == ()
     assert run.provider.asked == []
 
 
@@ -188,12 +196,12 @@ async def test_server_gets_its_gpus_over_its_base(tmp_path: Path) -> None:
     (tmp_path / "endorsements").mkdir()
     (tmp_path / "endorsements" / "crl.der").write_bytes(b"list")
     async with running(tmp_path, Provider(), gpus=True) as run:
-        assert await run.source.acquire_devices(DATA) == (_gpu(DATA),)
+        assert await run.source().acquire_devices(DATA) == (_gpu(DATA),)
         assert run.provider.asked == []
         assert run.devices.asked == [(DATA, Endorsements(crl=b"list"))]
         run.devices.fault = AcquisitionError("NVML: NVMLError_NotSupported")
-        with pytest.raises(EvidenceError, match="did not answer"):
-            await run.source.acquire_devices(DATA)
+        with pytest.raises(EvidenceError, match="has no evidence"):
+            await run.source().acquire_devices(DATA)
     assert run.notices == [f"{NO_EVIDENCE}: NVML: NVMLError_NotSupported"]
 
 
@@ -218,13 +226,13 @@ async def test_a_machine_without_gpus_says_so_to_the_stapler(tmp_path: Path) -> 
 async def test_endorsements_are_read_anew_for_each_request(tmp_path: Path) -> None:
     folder = tmp_path / "endorsements"
     async with running(tmp_path, Provider()) as run:
-        await run.source.acquire(DATA)
+        await run.source().acquire(DATA)
         folder.mkdir()
         (folder / "vek.der").write_bytes(b"first")
-        await run.source.acquire(DATA)
+        await run.source().acquire(DATA)
         (folder / "new").write_bytes(b"second")
         (folder / "new").rename(folder / "vek.der")
-        await run.source.acquire(DATA)
+        await run.source().acquire(DATA)
     seen = [endorsements.vek for _, endorsements in run.provider.asked]
     assert seen == [b"", b"first", b"second"]
 
@@ -313,17 +321,19 @@ async def test_device_that_fails_gives_no_answer(
     tmp_path: Path, fault: Exception, message: str
 ) -> None:
     async with running(tmp_path, Provider(fault=fault)) as run:
-        with pytest.raises(EvidenceError, match="did not answer"):
-            await run.source.acquire(DATA)
+        source = run.source()
+        with pytest.raises(EvidenceError, match="has no evidence"):
+            await source.acquire(DATA)
         run.provider.fault = None
-        await run.source.acquire(DATA)
+        # Over the same connection.
+        await source.acquire(DATA)
     assert run.notices == [message]
 
 
 async def test_evidence_beyond_the_protocol_is_not_sent(tmp_path: Path) -> None:
     provider = Provider(document=bytes(MAX_CPU_EVIDENCE_BYTES))
     async with running(tmp_path, provider) as run:
-        assert await exchange(run.listen, b"\1" + DATA) == b""
+        assert await exchange(run.listen, b"\1" + DATA) == NONE
     assert run.notices == [f"{NO_EVIDENCE}: {TOO_LONG}"]
 
 
@@ -336,6 +346,48 @@ async def test_request_out_of_shape_gets_nothing(
     assert run.provider.asked == []
 
 
+async def test_one_connection_has_many_exchanges(tmp_path: Path) -> None:
+    async with running(tmp_path, Provider()) as run:
+        reader, writer = await asyncio.open_unix_connection(run.listen)
+        for number in range(3):
+            data = bytes([number]) * 64
+            # A request in two pieces.
+            writer.write((b"\1" + data)[:40])
+            await asyncio.sleep(0)
+            writer.write((b"\1" + data)[40:])
+            length = int.from_bytes(await reader.readexactly(4))
+            assert length
+            await reader.readexactly(length)
+            assert [asked for asked, _ in run.provider.asked][-1] == data
+        # What is not allowed ends it.
+        writer.write(b"\0" + DATA + b"\1" + DATA)
+        assert await reader.read() == b""
+        await closed(writer)
+    assert len(run.provider.asked) == 3
+
+
+async def test_only_the_servers_socket_waits_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "EXCHANGE_TIMEOUT_S", 0.05)
+    async with running(tmp_path, Provider()) as run:
+        source = run.source()
+        await source.open()
+        reader, writer = await asyncio.open_unix_connection(run.identify)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        await closed(writer)
+        # By now the other one has been idle for as long.
+        lost: list[bool] = []
+        source.lost = lambda: lost.append(True)
+        assert isinstance(await source.acquire(DATA), NitroEvidence)
+        assert lost == []
+        # A request that has begun is waited for here, too, but not for ever.
+        reader, writer = await asyncio.open_unix_connection(run.listen)
+        writer.write(b"\1")
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        await closed(writer)
+
+
 @pytest.mark.parametrize("asked", [0, 5, 255])
 async def test_unknown_request_gets_nothing(tmp_path: Path, asked: int) -> None:
     async with running(tmp_path, Provider()) as run:
@@ -346,7 +398,8 @@ async def test_unknown_request_gets_nothing(tmp_path: Path, asked: int) -> None:
 async def test_device_has_one_request_at_a_time(tmp_path: Path) -> None:
     async with running(tmp_path, Provider()) as run:
         run.provider.gate.clear()
-        asking = [run.source.acquire(bytes([n]) * 64) for n in range(6)]
+        # Over a connection each.
+        asking = [run.source().acquire(bytes([n]) * 64) for n in range(6)]
         together = asyncio.gather(*asking)
         await until(lambda: run.provider.at_once > 0)
         # Long enough for the others to be served as well, if that were allowed.
@@ -383,7 +436,7 @@ async def test_a_busy_staplers_socket_starves_no_other_client(tmp_path: Path) ->
     async with running(tmp_path, Provider()) as run:
         held = await hold(run.identify)
         await becomes(run.identify, answered=False)
-        evidence = await run.source.acquire(DATA)
+        evidence = await run.source().acquire(DATA)
         assert isinstance(evidence, NitroEvidence)
         for writer in held:
             await closed(writer)
@@ -417,7 +470,7 @@ async def test_stapler_does_not_occupy_the_device(tmp_path: Path) -> None:
 async def test_server_precedes_requests_for_the_identity(tmp_path: Path) -> None:
     async with running(tmp_path, Provider()) as run:
         run.provider.gate.clear()
-        first = asyncio.create_task(run.source.acquire(bytes(64)))
+        first = asyncio.create_task(run.source().acquire(bytes(64)))
         await until(lambda: run.provider.at_once > 0)
         asking = [asyncio.create_task(exchange(run.identify, b"\3" + DATA))]
         # Long enough to be served before the server's next request, if allowed.
@@ -425,7 +478,7 @@ async def test_server_precedes_requests_for_the_identity(tmp_path: Path) -> None
         asking += [
             asyncio.create_task(exchange(run.identify, b"\3" + DATA)) for _ in range(3)
         ]
-        second = asyncio.create_task(run.source.acquire(DATA))
+        second = asyncio.create_task(run.source().acquire(DATA))
         await asyncio.sleep(0.1)
         run.provider.gate.set()
         await asyncio.gather(first, second)
@@ -451,7 +504,7 @@ async def test_identity_is_available_once_the_device_answers_again(
 ) -> None:
     fault = AcquisitionError("no report: EBUSY")
     async with running(tmp_path, Provider(fault=fault)) as run:
-        assert await exchange(run.identify, b"\3" + DATA) == b""
+        assert await exchange(run.identify, b"\3" + DATA) == NONE
         run.provider.fault = None
         assert await exchange(run.identify, b"\3" + DATA)
     assert run.notices == [f"{NO_EVIDENCE}: {fault}"]
@@ -481,9 +534,8 @@ def test_command_serves_until_a_signal(tmp_path: Path) -> None:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         assert ready == {"ready": True, "listen": f"unix:{tmp_path}/e.sock"}
-        source = SocketEvidenceSource(tmp_path / "e.sock", timeout_s=30)
-        with pytest.raises(EvidenceError, match="did not answer"):
-            asyncio.run(source.acquire(DATA))
+        answer = asyncio.run(exchange(tmp_path / "e.sock", b"\1" + DATA))
+        assert answer == NONE
     finally:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)

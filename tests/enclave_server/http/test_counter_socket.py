@@ -12,6 +12,7 @@ import pytest
 import curtilage.enclave_server.counters as counters_module
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.http import counter_socket
+from curtilage.enclave_server.http.binding import bind_path
 from curtilage.enclave_server.http.counter_socket import CounterSocket
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.service import Surroundings, running
@@ -52,7 +53,8 @@ async def fetch(path: Path, raw: bytes) -> bytes:
 
 async def test_other_requests_get_nothing(tmp_path: Path) -> None:
     path = tmp_path / "counters.sock"
-    served = CounterSocket(path, lambda: "figures\n")
+    bound = bind_path(path)
+    served = CounterSocket(bound, lambda: "figures\n")
     await served.start()
     try:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -63,6 +65,8 @@ async def test_other_requests_get_nothing(tmp_path: Path) -> None:
             assert (refused.status, refused.body) == (404, b"")
     finally:
         served.stop()
+        with bound:
+            pass
     assert not path.exists()
 
 
@@ -70,7 +74,7 @@ async def test_a_long_or_slow_head_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "counters.sock"
-    served = CounterSocket(path, lambda: "figures\n")
+    served = CounterSocket(bind_path(path), lambda: "figures\n")
     await served.start()
     try:
         padding = "x" * counter_socket.MAX_HEAD_BYTES

@@ -12,6 +12,7 @@ import pytest
 from curtilage.enclave_server.__main__ import EXIT_CONFIG, main
 from curtilage.enclave_server.config import Limits, TLSFiles
 from curtilage.enclave_server.errors import ConfigError
+from curtilage.enclave_server.http.binding import bind
 from curtilage.enclave_server.http.server import EnclaveServer
 from curtilage.enclave_server.http.tls import server_context
 from support.enclave_deployment import config_text, make_world
@@ -38,13 +39,14 @@ async def served(folder: Path, *, header_s: int = 10) -> AsyncGenerator[int]:
     )
     server = EnclaveServer(parts.context)
     files = TLSFiles(certificate=certificate, key=key)
-    address = await server.start(LOOPBACK, server_context(files))
-    # What is sealed goes to the key of these parts.
-    (folder / "message").write_bytes(seal(parts.key).message)
-    try:
-        yield int(address.rpartition(":")[2])
-    finally:
-        await server.stop()
+    with bind(LOOPBACK) as bound:
+        address = await server.start(bound, server_context(files))
+        # What is sealed goes to the key of these parts.
+        (folder / "message").write_bytes(seal(parts.key).message)
+        try:
+            yield int(address.rpartition(":")[2])
+        finally:
+            await server.stop()
 
 
 def client_context(folder: Path) -> ssl.SSLContext:

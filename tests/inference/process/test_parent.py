@@ -33,7 +33,7 @@ from curtilage.inference.errors import (
     RequestError,
 )
 from curtilage.inference.modelfile import ModelFile, verify_model_file
-from curtilage.inference.process import parent
+from curtilage.inference.process import starting
 from curtilage.inference.process.codec import Plan
 from curtilage.inference.process.parent import EngineProcess, Watch
 from curtilage.inference.protocol import (
@@ -518,7 +518,7 @@ async def test_a_missing_file_is_refused_at_start(tmp_path: Path) -> None:
 
 def replaced_by(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        parent, "command_of", returns((sys.executable, "-B", "-P", "-c", code))
+        starting, "command_of", returns((sys.executable, "-B", "-P", "-c", code))
     )
 
 

@@ -84,8 +84,8 @@ def release_manifest() -> Run:
         --gpu-vbios TEXT...: accepted VBIOS version of a GPU; repeatable
         --gpu-golden TEXT...: accepted SHA-256 of the measurement records of a GPU;
             repeatable
-        --sandbox SHA256: digest of what its sandbox loads, or the description's file;
-            the enclave server of this version refuses a manifest that names one
+        --sandbox SHA256: digest of what its sandbox loads, or the description's file,
+            which ``curtilage-enclave sandbox`` prints
         --isolation shared|process: with --sandbox: what separates its requests
         --ephemerality none|overwritten|process: with --sandbox: what becomes of a
             request's memory once it is answered

@@ -162,7 +162,7 @@ class EvidenceServer:
             if len(running) >= MAX_CONNECTIONS:
                 writer.close()
                 return
-            exchange = asyncio.create_task(self._exchange(reader, writer, allowed))
+            exchange = asyncio.create_task(self._converse(reader, writer, allowed))
             running.add(exchange)
             exchange.add_done_callback(running.discard)
 
@@ -170,7 +170,7 @@ class EvidenceServer:
         self._servers.append((path, server))
         _admit_group(path)
 
-    async def _exchange(
+    async def _converse(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -179,12 +179,20 @@ class EvidenceServer:
         # A request that is cut off, malformed or not allowed gets no answer: not even
         # an error, which would disclose what exists here.
         failures = (asyncio.IncompleteReadError, OSError, TimeoutError)
+        # The server asks again after hours; other callers must not occupy a place.
+        idle_s = None if allowed is ALL else EXCHANGE_TIMEOUT_S
         try:
             with suppress(*failures):
-                async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
-                    request = await reader.readexactly(REQUEST_BYTES)
-                    writer.write(await self._answer(request, allowed))
-                    await writer.drain()
+                answered = True
+                while answered:
+                    async with asyncio.timeout(idle_s):
+                        request = await reader.readexactly(1)
+                    async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
+                        request += await reader.readexactly(REQUEST_BYTES - 1)
+                        answer = await self._answer(request, allowed)
+                        writer.write(answer)
+                        await writer.drain()
+                    answered = bool(answer)
         finally:
             writer.close()
 
@@ -198,15 +206,15 @@ class EvidenceServer:
             body = await self._made(asked, data)
         except AcquisitionError as error:
             self._notice(f"{NO_EVIDENCE}: {error}")
-            return b""
+            return encode_answer(b"")
         # The outermost handler: an exception's text may contain evidence, its name does
         # not.
         except Exception as error:  # noqa: BLE001 - see above
             self._notice(f"{NO_EVIDENCE}: {type(error).__name__}")
-            return b""
+            return encode_answer(b"")
         if len(body) > MAX_ANSWER_BYTES[asked]:
             self._notice(f"{NO_EVIDENCE}: {TOO_LONG}")
-            return b""
+            return encode_answer(b"")
         return encode_answer(body)
 
     async def _made(self, asked: int, data: bytes) -> bytes:

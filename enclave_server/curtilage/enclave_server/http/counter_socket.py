@@ -6,12 +6,12 @@ line is looked at, and nothing of it is kept.
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, cast
 
 from typing_extensions import override
 
-SOCKET_MODE: Final = 0o600
+from curtilage.enclave_server.http.binding import Bound
+
 HEAD_S: Final = 5.0
 MAX_HEAD_BYTES: Final = 8192
 _LINES: Final = (b"GET /metrics HTTP/1.1", b"GET /metrics HTTP/1.0")
@@ -29,12 +29,12 @@ class CounterSocket:
     """Serves a text to the account that runs the enclave server.
 
     Args:
-        path: of the socket.
+        bound: the socket.
         text: returns the figures as they are now.
     """
 
-    def __init__(self, path: Path, text: Callable[[], str]) -> None:
-        self._path = path
+    def __init__(self, bound: Bound, text: Callable[[], str]) -> None:
+        self._bound = bound
         self._text = text
         self._listening: asyncio.Server | None = None
 
@@ -42,20 +42,16 @@ class CounterSocket:
         """Listen.
 
         Raises:
-            OSError: the path cannot be used.
+            OSError: another server listens at the path.
         """
         self._listening = await asyncio.get_running_loop().create_unix_server(
-            lambda: _Exchange(self._text), str(self._path), start_serving=False
+            lambda: _Exchange(self._text), sock=self._bound.socket
         )
-        # Before it accepts: no other account connects in between.
-        self._path.chmod(SOCKET_MODE)
-        await self._listening.start_serving()
 
     def stop(self) -> None:
-        """Stop and remove the socket."""
+        """Stop listening."""
         if self._listening is not None:
             self._listening.close()
-            self._path.unlink(missing_ok=True)
 
 
 class _Exchange(asyncio.Protocol):

@@ -11,7 +11,7 @@ import secrets
 import ssl  # noqa: TID251 - a door
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from curtilage.enclave_server.answer.run import AnswerRun
 from curtilage.enclave_server.config import Limits
+from curtilage.enclave_server.http.binding import Bound
 from curtilage.enclave_server.http.context import RequestContext
 from curtilage.enclave_server.ohttp.gateway import (
     BAD_REQUEST,
@@ -43,7 +44,6 @@ from curtilage.enclave_server.ohttp.keys import Published
 from curtilage.enclave_server.ohttp.openai_answers import AnswerHead
 from curtilage.enclave_server.ohttp.sealing import PaddedSealer
 from curtilage.enclave_server.telemetry import Event, Reason, silent_logger
-from curtilage.enclave_server.toml_reader import Listen
 from curtilage.wire.media import (
     BUNDLE_PATH,
     EVIDENCE_BUNDLE,
@@ -51,10 +51,6 @@ from curtilage.wire.media import (
     KEYS_PATH,
     OHTTP_KEYS,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 SERVER_NAME: Final = "curtilage"
 HEALTH_PATH: Final = "/healthz"
@@ -66,7 +62,6 @@ answer."""
 MAX_HEAD_LINE_BYTES: Final = 4096
 MAX_HEAD_FIELDS: Final = 64
 ANY_METHODS: Final = ("GET", "POST")
-SOCKET_MODE: Final = 0o600
 MAX_UNSENT_BYTES: Final = 8192
 """Buffer of the transport for a slow reader: some frames. Beyond that the answer
 waits, and the model with it."""
@@ -209,7 +204,6 @@ class EnclaveServer:
         self._covers = CoverRoom(context.limits.max_connections)
         self._listening: asyncio.Server | None = None
         self._connections: web.Server | None = None
-        self._socket_path: Path | None = None
         self._routes: Mapping[str, Mapping[str, _Handler]] = {
             GATEWAY_PATH: {"GET": self._keys, "POST": self._gateway},
             KEYS_PATH: {"GET": self._keys},
@@ -217,37 +211,33 @@ class EnclaveServer:
             HEALTH_PATH: {"GET": self._health},
         }
 
-    async def start(self, listen: Listen, tls: ssl.SSLContext | None = None) -> str:
+    async def start(self, bound: Bound, tls: ssl.SSLContext | None = None) -> str:
         """Listen; return the address in the form of the ready line.
 
         Args:
-            listen: the address.
+            bound: where.
             tls: for a TCP address.
 
         Raises:
-            OSError: the address cannot be used.
+            OSError: another server listens at the address.
         """
         self._connections = web.Server(self._handle, handler_cancellation=True)
         loop = asyncio.get_running_loop()
-        if listen.path is not None:
+        if bound.path is not None:
             self._listening = await loop.create_unix_server(
-                self._protocol, str(listen.path)
+                self._protocol, sock=bound.socket
             )
-            self._socket_path = listen.path
-            listen.path.chmod(SOCKET_MODE)
-            return f"unix:{listen.path}"
+            return bound.address
         self._listening = await loop.create_server(
             self._protocol,
-            listen.host,
-            listen.port,
+            sock=bound.socket,
             ssl=tls,
             # A handshake counts against the deadline of a head.
             ssl_handshake_timeout=(
                 None if tls is None else self._context.limits.header_s
             ),
         )
-        host, port = self._listening.sockets[0].getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return bound.address
 
     async def stop(self) -> None:
         """Stop accepting, give running answers their time, close."""
@@ -257,8 +247,6 @@ class EnclaveServer:
         self._connections.pre_shutdown()
         # To the library, no time means for ever.
         await self._connections.shutdown(self._context.limits.shutdown_s or 0.001)
-        if self._socket_path is not None:
-            self._socket_path.unlink(missing_ok=True)
 
     def _protocol(self) -> asyncio.BaseProtocol:
         server, limits = self._connections, self._context.limits

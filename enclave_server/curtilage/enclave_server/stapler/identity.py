@@ -155,6 +155,8 @@ async def _asked(socket: Path, asked: int, timeout_s: float) -> bytes:
                 # Before it is read into memory.
                 if length > MAX_ANSWER_BYTES[asked]:
                     raise IdentityError("the evidence is too large")
+                if length == 0:
+                    raise IdentityError("the evidence process has no evidence")
                 return await reader.readexactly(length)
             finally:
                 writer.close()

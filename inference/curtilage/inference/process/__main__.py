@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Literal, cast
 
@@ -32,6 +32,7 @@ from curtilage.inference.process.codec import (
     EXIT_FAILED,
     LOADED,
     STEPS,
+    TRIAL,
     TURN_S,
     WALL,
     Plan,
@@ -62,8 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from curtilage.inference.engine import LlamaCppEngine
-
-    Prepared = tuple[EngineInfo, Callable[[], None]]
+    from curtilage.sandbox.trial import Trial
 
 _PULSE_S: Final = 1.0
 _OVERWRITTEN: Final[dict[bool, Literal["none", "overwritten"]]] = {
@@ -92,33 +92,76 @@ def main() -> int:
     # only the calling thread do not apply to threads that already run.
     devices, of_drivers = gpus() if plan.settings.gpu_layers else ((), ())
     files = [Path(each) for each in (plan.model, plan.adapter) if each]
-    wall = compute_only([*files, *of_drivers], devices=devices, forks=forks)
+    reads = [*files, *of_drivers]
+    trial: Trial | None = None
+    if plan.tried:
+        from curtilage.sandbox.trial import (  # noqa: PLC0415 - on Linux
+            lock_engine,
+            lock_keeper,
+        )
+
+        wall, trial = lock_keeper(reads) if forks else lock_engine(reads, devices)
+    else:
+        wall = compute_only(reads, devices=devices, forks=forks)
     # Then Python's own hook: it works even if the kernel has no sandbox.
     refuse_network_and_files(forks=forks)
     prepare = _keeper if forks else _server
     try:
-        info, serve = prepare(plan, wall, paging, requests, replies)
+        around = _Around(wall=wall, paging=paging, trial=trial)
+        prepared = prepare(plan, around, requests, replies)
     except InferenceError as problem:
         write_frame(replies, encode_frame(error_to_value(problem, loading=True)))
         return 1
     info = replace(
-        info,
+        prepared.info,
         model_id=plan.model_id,
         isolation=plan.isolation,
         ephemerality="process" if forks else _OVERWRITTEN[overwrites_freed()],
         paging=_PAGING[paging],
     )
     ready = {LOADED: to_value(info), WALL: wall.to_fields()}
+    if prepared.trial is not None:
+        ready[TRIAL] = prepared.trial.to_fields()
     write_frame(replies, encode_frame(ready))
-    serve()
+    prepared.serve()
     # The parent has closed the pipe, or is gone. Whatever the engine does now, nobody
     # waits for it; the kernel clears the memory before it gives it to another process.
     os._exit(0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """What this process is in.
+
+    Attributes:
+        wall: the layers around it.
+        paging: why its memory is not swapped; or that it may be.
+        trial: what it found when it tried its wall; None: it did not.
+    """
+
+    wall: Wall
+    paging: Paging
+    trial: "Trial | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """An engine that can answer.
+
+    Attributes:
+        info: the model and its settings.
+        trial: what the process that answers found; None: it has tried nothing.
+        serve: answers requests until the parent closes the pipe.
+    """
+
+    info: EngineInfo
+    trial: "Trial | None"
+    serve: "Callable[[], None]"
+
+
 def _server(
-    plan: Plan, _wall: Wall, _paging: Paging, requests: IO[bytes], replies: IO[bytes]
-) -> "Prepared":
+    plan: Plan, around: _Around, requests: IO[bytes], replies: IO[bytes]
+) -> _Prepared:
     """Load the engine, which answers all requests in this process."""
     engine = _loaded(plan)
     info = engine.begin().result()
@@ -129,7 +172,7 @@ def _server(
         while server.take(requests):
             pass
 
-    return info, serve
+    return _Prepared(info=info, trial=around.trial, serve=serve)
 
 
 def _loaded(plan: Plan) -> "LlamaCppEngine":
@@ -145,8 +188,8 @@ def _loaded(plan: Plan) -> "LlamaCppEngine":
 
 
 def _keeper(
-    plan: Plan, wall: Wall, paging: Paging, requests: IO[bytes], replies: IO[bytes]
-) -> "Prepared":
+    plan: Plan, around: _Around, requests: IO[bytes], replies: IO[bytes]
+) -> _Prepared:
     """Load the weights, for processes that answer one request each."""
     if plan.settings.gpu_layers:
         # Their drivers do not survive a fork.
@@ -165,11 +208,13 @@ def _keeper(
     shared = Shared(
         weights=load(*_files(plan)),
         settings=plan.settings,
-        locked=paging is Paging.LOCKED,
-        filtered=Layer.SECCOMP in wall.standing,
+        locked=around.paging is Paging.LOCKED,
+        filtered=Layer.SECCOMP in around.wall.standing,
+        trial=around.trial,
     )
     keeper = Keeper(shared, requests, Replies(replies))
-    return keeper.describe(), keeper.serve
+    info, trial = keeper.describe()
+    return _Prepared(info=info, trial=trial, serve=keeper.serve)
 
 
 def _files(plan: Plan) -> tuple[LentModel, LentModel | None]:

@@ -54,6 +54,7 @@ MAX_TEXT: Final = 300
 ERROR: Final = "error"
 LOADED: Final = "loaded"
 WALL: Final = "wall"
+TRIAL: Final = "trial"
 STEPS: Final = "steps"
 TURN_S: Final = "turn_s"
 DRAW_S: Final = "draw_s"
@@ -75,6 +76,7 @@ class Plan:
         adapter_sha256: the adapter's digest, hex.
         settings: the engine's limits.
         isolation: what separates requests.
+        tried: whether the process also limits itself, and tries to get out of its wall.
         lent: the parent's descriptors of the files, which it hashes; of one process.
     """
 
@@ -85,6 +87,7 @@ class Plan:
     adapter_sha256: str = ""
     settings: EngineSettings
     isolation: Isolation = "shared"
+    tried: bool = False
     lent: tuple[int, ...] = ()
 
     @property

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import IO, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
 from curtilage.inference.batch import PREFILL_CHUNK, Piece
 from curtilage.inference.decoding import Answer, Loaded, build_prompt
@@ -57,10 +57,18 @@ from curtilage.inference.settings import (
 )
 from curtilage.inference.structured import AnswerForm, form_of
 from curtilage.sandbox.child import refuse_network_and_files
-from curtilage.sandbox.kernel import end_with_parent
-from curtilage.sandbox.memory import lock
-from curtilage.sandbox.pipe import encode_frame, read_body, read_length, write_frame
-from curtilage.sandbox.wall import fork_no_more
+from curtilage.sandbox.kernel import end_with_parent, lock_memory
+from curtilage.sandbox.pipe import (
+    encode_frame,
+    read_body,
+    read_frame,
+    read_length,
+    write_frame,
+)
+from curtilage.sandbox.wall import Wall, fork_no_more
+
+if TYPE_CHECKING:
+    from curtilage.sandbox.trial import Trial
 
 CANCEL_BYTES: Final = 24
 """A frame that is not longer has the number of a request, which is to be stopped."""
@@ -93,15 +101,17 @@ class Shared:
         settings: the engine's limits.
         locked: whether memory must be locked.
         filtered: whether a filter of system calls must be in force.
+        trial: what the keeper found when it tried its wall; None: nothing is tried.
     """
 
     weights: Weights
     settings: EngineSettings
     locked: bool
     filtered: bool
+    trial: "Trial | None" = None
 
-    def confine(self) -> None:
-        """Confine a worker further than its keeper.
+    def confine(self) -> Wall:
+        """Confine a worker further than its keeper; return the layers added.
 
         Raises:
             OSError: the kernel refuses.
@@ -110,10 +120,12 @@ class Shared:
         lower_priority(self.settings.niceness)
         # A fork does not inherit it.
         if self.locked:
-            lock()
-        if self.filtered and not fork_no_more().standing:
+            lock_memory()
+        wall = fork_no_more() if self.filtered else Wall()
+        if self.filtered and not wall.standing:
             raise OSError("a worker has no filter of its own")
         refuse_network_and_files()
+        return wall
 
 
 class Replies:
@@ -191,8 +203,10 @@ class Keeper:
         self._steps = 0
         self._turn_s = 0.0
 
-    def describe(self) -> EngineInfo:
+    def describe(self) -> "tuple[EngineInfo, Trial | None]":
         """Return the model and the size of a context, which a worker makes and uses.
+
+        And what that worker found when it tried to get out, if the keeper has tried.
 
         Raises:
             EngineFailedError: a worker cannot compute.
@@ -203,25 +217,31 @@ class Keeper:
         pid = _forked()
         if pid == 0:
             try:
-                self._shared.confine()
-                os.write(theirs, _STATUS.pack(_rehearsed(self._shared)))
+                said = _rehearsed(self._shared, self._shared.confine())
+                os.write(theirs, encode_frame(said))
             finally:
                 os._exit(0)
         os.close(theirs)
-        data = os.read(status, _STATUS.size)
-        os.close(status)
+        with os.fdopen(status, "rb", buffering=0) as stream:
+            said = read_frame(stream)
         os.waitpid(pid, 0)
-        size = _STATUS.unpack(data)[0] if data else 0
+        size, found = (0, None) if said is None else cast("tuple[int, object]", said)
         if size == _NO_MEMORY:
             raise EngineMemoryError(settings.context_tokens)
         if size <= 0:
             raise EngineFailedError("a process for one request cannot compute")
-        return replace(
+        info = replace(
             self._shared.weights.info,
             context_tokens=size,
             threads=settings.threads or available_cpus(),
             sequences=settings.sequences,
         )
+        if self._shared.trial is None:
+            return info, None
+        # Imported late: a client's engine tries nothing.
+        from curtilage.sandbox.trial import Trial  # noqa: PLC0415
+
+        return info, Trial.from_fields(found)
 
     def serve(self) -> None:
         """Answer requests until the parent closes the pipe.
@@ -333,14 +353,25 @@ def _forked() -> int:
     return os.fork()  # noqa: TID251 - a door
 
 
-def _rehearsed(shared: Shared) -> int:
-    """Return the size of a context that works, or ``_NO_MEMORY``."""
+def _rehearsed(shared: Shared, wall: Wall) -> tuple[int, object]:
+    """Return the size of a context that works, or ``_NO_MEMORY``; and a trial's fields.
+
+    Args:
+        shared: see there.
+        wall: the layers that this worker has added.
+    """
+    found: object = None
+    if shared.trial is not None:
+        from curtilage.sandbox.trial import try_forked  # noqa: PLC0415 - see describe
+
+        # Before the library has threads.
+        found = try_forked(shared.trial, wall).to_fields()
     try:
         context = context_of(shared.weights.model, shared.settings)
     except EngineMemoryError:
-        return _NO_MEMORY
+        return _NO_MEMORY, found
     context.decode([Row(0, 0, 0, True)])
-    return context.size
+    return context.size, found
 
 
 class _Work:

@@ -8,13 +8,12 @@ here.
 
 import asyncio
 import math
-import subprocess  # noqa: TID251 - a door
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from typing_extensions import override
 
@@ -35,6 +34,7 @@ from curtilage.inference.process.codec import (
     ERROR,
     LOADED,
     STEPS,
+    TRIAL,
     TURN_S,
     WALL,
     Plan,
@@ -43,6 +43,7 @@ from curtilage.inference.process.codec import (
     one_of,
     to_value,
 )
+from curtilage.inference.process.starting import HereStarts, Started, Starts
 from curtilage.inference.protocol import (
     MAX_CALLS,
     Called,
@@ -55,13 +56,13 @@ from curtilage.inference.protocol import (
     Token,
 )
 from curtilage.inference.settings import lower_priority
-from curtilage.sandbox.parent import command_of, environment, processor_s
+from curtilage.sandbox.parent import processor_s
 from curtilage.sandbox.pipe import FrameReader, encode_frame
 from curtilage.sandbox.wall import Wall
 
-MODULE: Final = "curtilage.inference.process"
-# How long its threads wait actively, which an image may set.
-KEPT_ENVIRONMENT: Final = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+if TYPE_CHECKING:
+    from curtilage.sandbox.trial import Trial
+
 MAX_EVENT_BYTES: Final = 4 << 20
 """One tool call may have the text of a whole answer."""
 MAX_TOKEN_CHARS: Final = 1024
@@ -136,14 +137,18 @@ class _Child(asyncio.Protocol):
 
     Args:
         plan: its first frame.
+        starts: starts it.
         take: takes each of its values; raises ValueError if it is none.
     """
 
-    def __init__(self, plan: Plan, take: Callable[[object], None]) -> None:
+    def __init__(
+        self, plan: Plan, starts: Starts, take: Callable[[object], None]
+    ) -> None:
         self._plan = plan
+        self._starts = starts
         self._take = take
         self._reader = FrameReader(MAX_EVENT_BYTES)
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._process: Started | None = None
         self._to: asyncio.WriteTransport | None = None
         self._from: asyncio.BaseTransport | None = None
         self.ended: asyncio.Future[Why | None] = (
@@ -153,24 +158,16 @@ class _Child(asyncio.Protocol):
 
     @property
     def pid(self) -> int:
-        return 0 if self._popen is None else self._popen.pid
+        return 0 if self._process is None else self._process.pid
 
     async def start(self) -> None:
         """Start it, and send the plan."""
-        popen = self._popen = subprocess.Popen(  # noqa: S603, ASYNC220 - our own interpreter and module; vfork
-            command_of(MODULE),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a library's message may contain a text
-            env=environment(*KEPT_ENVIRONMENT),
-            bufsize=0,
-            pass_fds=self._plan.lent,
-        )
+        process = self._process = await self._starts.start(self._plan.lent)
         loop = asyncio.get_running_loop()
-        to, from_ = cast("IO[bytes]", popen.stdin), cast("IO[bytes]", popen.stdout)
-        self._to, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, to)
-        self._from, _ = await loop.connect_read_pipe(lambda: self, from_)
-        self._to.write(encode_frame(to_value(self._plan)))
+        self._to, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.to)
+        self._from, _ = await loop.connect_read_pipe(lambda: self, process.from_)
+        plan = replace(self._plan, lent=process.lent)
+        self._to.write(encode_frame(to_value(plan)))
 
     def say(self, value: object) -> None:
         """Send a value, if the process still reads."""
@@ -206,22 +203,17 @@ class _Child(asyncio.Protocol):
         if self._from is not None:
             self._from.close()
         why = self.ended.result() if self.ended.done() else None
-        if self._popen is None:
+        if self._process is None:
             return why or EngineRestartingError
         # Its pipe may end shortly before it: then its own status says more.
         patience_s = EXIT_S if self.ended.done() and why is None else 0.0
-        reaping = asyncio.ensure_future(
-            asyncio.to_thread(_reaped, self._popen, patience_s)
-        )
         try:
-            status = await asyncio.shield(reaping)
-        except asyncio.CancelledError:
-            await reaping  # else a process would remain
-            raise
+            status = await self._starts.reap(self._process.pid, patience_s)
+        except EngineFailedError as lost:
+            return why or partial(EngineFailedError, str(lost))
         finally:
-            for pipe in (self._popen.stdin, self._popen.stdout):
-                if pipe is not None:
-                    pipe.close()  # a transport has closed it already, if any
+            for pipe in (self._process.to, self._process.from_):
+                pipe.close()  # a transport has closed it already, if any
         return why or partial(EngineCrashedError, status)
 
 
@@ -299,13 +291,6 @@ def _same(problem: InferenceError) -> Why:
     return partial(ModelFileError, str(problem))
 
 
-def _reaped(popen: "subprocess.Popen[bytes]", patience_s: float) -> int:
-    with suppress(subprocess.TimeoutExpired):
-        return popen.wait(patience_s)
-    popen.kill()
-    return popen.wait()
-
-
 def _ignore(_problem: InferenceError | None) -> None:
     """Do nothing."""
 
@@ -338,6 +323,7 @@ class EngineProcess:
     Args:
         plan: what the process loads; its paths are absolute.
         watch: when it is replaced.
+        starts: starts the process; None: it is a child of this one.
 
     Attributes:
         changed: called with the error when no process can answer, and with None when
@@ -345,8 +331,11 @@ class EngineProcess:
         restarts: how many processes were replaced.
     """
 
-    def __init__(self, plan: Plan, *, watch: Watch = USUAL) -> None:
+    def __init__(
+        self, plan: Plan, *, watch: Watch = USUAL, starts: Starts | None = None
+    ) -> None:
         self._plan = plan
+        self._starts = starts or HereStarts()
         # Counted here, where it is known how many are held: the process counts those as
         # waiting that it has not admitted yet.
         limits = replace(
@@ -363,6 +352,7 @@ class EngineProcess:
         self._turn_s = 0.0
         self._info: EngineInfo | None = None
         self._wall: Wall | None = None
+        self._trial: Trial | None = None
         self._child: _Child | None = None
         self._loading: asyncio.Future[EngineInfo] | None = None
         # Set while it is known whether a process answers; ``_down`` says why none does.
@@ -389,6 +379,11 @@ class EngineProcess:
     def wall(self) -> Wall | None:
         """The layers around the process, as it reports them; None before ``start``."""
         return self._wall
+
+    @property
+    def trial(self) -> "Trial | None":
+        """What the process found when it tried its wall, if the plan demands that."""
+        return self._trial
 
     @property
     def pid(self) -> int | None:
@@ -559,7 +554,7 @@ class EngineProcess:
             return _same(problem), False
         with files:
             child = self._child = _Child(
-                replace(self._sent, lent=files.lent), self._take
+                replace(self._sent, lent=files.lent), self._starts, self._take
             )
             watching = asyncio.create_task(self._watch_over(child, loading))
             wrong: Why | None = None
@@ -658,6 +653,7 @@ class EngineProcess:
             return
         info = from_value(EngineInfo, fields.get(LOADED))
         self._wall = Wall.from_fields(fields.get(WALL))
+        self._take_trial(fields.get(TRIAL))
         expected = self._info or info
         if (info.model_sha256, info.adapter_sha256, info.template_sha256) != (
             self._plan.sha256,
@@ -669,6 +665,24 @@ class EngineProcess:
         if info.isolation != self._plan.isolation:
             raise ValueError("a process separates requests in another way")
         loading.set_result(info)
+
+    def _take_trial(self, fields: object) -> None:
+        """Take what the process found, which is to be what the first one found.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        if self._plan.tried != (fields is not None):
+            raise ValueError("a process tries its wall if the plan demands that")
+        if fields is None:
+            return
+        from curtilage.sandbox.trial import Trial  # noqa: PLC0415 - on Linux
+
+        trial = Trial.from_fields(fields)
+        if self._trial is not None and self._trial != trial:
+            # What evidence states of it would no longer be true.
+            raise ValueError("a process has another wall than the one before")
+        self._trial = trial
 
     def _take_item(self, value: list[object]) -> None:
         number, item = cast("list[Any]", value)

@@ -53,6 +53,7 @@ _IDLE_S: Final = 1.0
 def main(arguments: Sequence[str] = ()) -> int:
     """Read the plan, then answer the parent until it closes the pipe or dies."""
     requests, replies = take_streams()
+    forbid_core_dumps()
     keep_from_disk()
     # The plan names the folder of the operator's model. No text is read before the
     # wall.
@@ -64,7 +65,6 @@ def main(arguments: Sequence[str] = ()) -> int:
     # Then Python's own hook: it works even if the kernel has no sandbox, and raises
     # a Python error where the kernel would only return an error number.
     refuse_network_and_files()
-    forbid_core_dumps()
     scanner = _built(plan, spare=SPARE in arguments)
     serve(requests, replies, scanner, wall, idle_s=_IDLE_S)
     return 0
