@@ -21,7 +21,7 @@ from curtilage.inference.errors import (
     EngineHungError,
     RequestError,
 )
-from curtilage.inference.process import parent
+from curtilage.inference.process import starting
 from curtilage.inference.process.codec import Plan, to_value
 from curtilage.inference.process.forked import CANCEL_BYTES, Replies
 from curtilage.inference.process.parent import EngineProcess, Watch
@@ -104,7 +104,7 @@ async def begun(
 
 def replaced_by(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     command = (sys.executable, "-B", "-P", "-c", code)
-    monkeypatch.setattr(parent, "command_of", returns(command))
+    monkeypatch.setattr(starting, "command_of", returns(command))
 
 
 def workers(engine: EngineProcess) -> list[int]:

@@ -293,7 +293,7 @@ async def test_one_whose_allocator_keeps_what_was_freed_promises_nothing(
 ) -> None:
     usual = environment()
     monkeypatch.setattr(
-        parent, "environment", returns({**usual, "PYTHONMALLOC": "pymalloc"})
+        starting, "environment", returns({**usual, "PYTHONMALLOC": "pymalloc"})
     )
     async with running(planned(byte_model)) as engine:
         assert engine.info.ephemerality == "none"

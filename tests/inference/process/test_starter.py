@@ -24,7 +24,7 @@ from curtilage.inference.process.parent import EngineProcess, Watch
 from curtilage.inference.process.starter import StarterStarts
 from curtilage.inference.protocol import ChatMessage, Done, Event, GenerateRequest
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.settings import EngineSettings
+from curtilage.inference.settings import ISOLATIONS, EngineSettings, Isolation
 from curtilage.sandbox.trial import Trial, engine_description
 from support.byte_model import sha256_of
 from support.fakes import returns
@@ -37,13 +37,16 @@ LINUX = pytest.mark.skipif(
 )
 
 
-def planned(path: Path, *, tried: bool = False) -> Plan:
+def planned(
+    path: Path, *, tried: bool = False, isolation: Isolation = "shared"
+) -> Plan:
     return Plan(
         model=str(path),
         sha256=sha256_of(path),
         model_id="byte",
         settings=SETTINGS,
         tried=tried,
+        isolation=isolation,
     )
 
 
@@ -235,25 +238,28 @@ async def test_it_reaches_no_network() -> None:
 
 
 @LINUX
+@pytest.mark.parametrize("isolation", ISOLATIONS)
 async def test_an_engine_tries_its_wall_if_the_plan_demands_it(
-    byte_model: Path,
+    byte_model: Path, isolation: Isolation
 ) -> None:
-    async with (
-        starter() as starts,
-        running(planned(byte_model, tried=True), starts) as engine,
-    ):
+    plan = planned(byte_model, tried=True, isolation=isolation)
+    async with starter() as starts, running(plan, starts) as engine:
         trial = engine.trial
         assert trial is not None
         assert isinstance((await collect(engine))[-1], Done)
         await replaced(engine)
         assert engine.trial == trial
+        assert engine.info.paging == trial.memory
         limits = Path(f"/proc/{pid_of(engine)}/limits")
         lines = (await asyncio.to_thread(limits.read_text)).splitlines()
     if not trial.answers:
         pytest.skip("SKIPPED LOUDLY: this kernel has no Landlock or no seccomp")
     assert trial.succeeded == trial.early == ()
     assert trial.loaded == engine_description(
-        os.uname().machine, trial.landlock, devices=False
+        os.uname().machine,
+        trial.landlock,
+        devices=False,
+        forks=isolation == "process",
     )
     zero = [line.split()[-3:-1] for line in lines if line.startswith("Max file size")]
     assert zero == [["0", "0"]]
