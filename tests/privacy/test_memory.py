@@ -314,7 +314,12 @@ def test_processes_that_forget_nothing_are_seen(
 
 def test_memory_of_engines_and_detectors_reaches_no_disk(stack: Stack) -> None:
     swaps = Path("/proc/swaps").read_text("utf-8").splitlines()[1:]
-    confined = {name: pid for name, pid in parties(stack).items() if " of the " in name}
+    # The starter of engines holds no text.
+    confined = {
+        name: pid
+        for name, pid in parties(stack).items()
+        if " of the " in name and not name.startswith("starter")
+    }
     assert {name.partition(" of")[0] for name in confined} == {"engine", "detectors"}
     for name, pid in confined.items():
         status = Path(f"/proc/{pid}/status").read_text("utf-8")

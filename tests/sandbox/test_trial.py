@@ -140,6 +140,13 @@ def test_a_forked_process_without_a_filter_of_its_own_tries_nothing() -> None:
 
 
 @LINUX
+def test_a_filter_that_a_forked_process_lacks_is_found_by_the_attempts() -> None:
+    claimed = "wall.Wall(standing=frozenset({wall.Layer.SECCOMP}))"
+    found = forked(f"wall.fork_no_more = lambda: {claimed}")
+    assert "new_process" in found.succeeded
+
+
+@LINUX
 def test_what_landlock_does_not_refuse_a_keeper_is_found() -> None:
     found = forked("trial.kernel.landlock = lambda _handled, _allowed: None")
     # In a root folder of its own, the file is not there.

@@ -274,6 +274,14 @@ OTHERS = {
     "other": "found = replace(found, early=('canary-5',))",
     "succeeds": "found = replace(found, answers={'tcp': 'let through'})",
     "no trial": "found = None",
+    "forgets nothing": (
+        "from curtilage.inference.process import __main__ as process\n"
+        "    process.overwrites_freed = lambda: False"
+    ),
+    "may be swapped": (
+        "from curtilage.inference.process import __main__ as process\n"
+        "    process._PAGING = dict.fromkeys(process._PAGING, 'possible')"
+    ),
 }
 OTHERWISE = """
 from dataclasses import replace
