@@ -241,8 +241,8 @@ class TriedModel(Model):
     @property
     @override
     def info(self) -> EngineInfo:
-        told = super().info
-        return replace(told, ephemerality=INFO.ephemerality, paging=INFO.paging)
+        scripted = super().info
+        return replace(scripted, ephemerality=INFO.ephemerality, paging=INFO.paging)
 
 
 class Said:

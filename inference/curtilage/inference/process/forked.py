@@ -217,8 +217,8 @@ class Keeper:
         pid = _forked()
         if pid == 0:
             try:
-                said = _rehearsed(self._shared, self._shared.confine())
-                os.write(theirs, encode_frame(said))
+                ready = _rehearsed(self._shared, self._shared.confine())
+                os.write(theirs, encode_frame(ready))
             finally:
                 os._exit(0)
         os.close(theirs)
