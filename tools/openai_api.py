@@ -87,7 +87,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "local_model_missing": "`curtilage models recommend`",
     "local_out_of_memory": "free memory, or choose a smaller model; it is tried again "
     "after half a minute",
-    "no_permitted_tier": "ask whoever wrote the policy",
+    "no_permitted_tier": "ask the policy's author",
     "on_premises_no_logprobs": "leave `logprobs` out",
     "on_premises_not_deterministic": "leave `deterministic` out",
     "on_premises_refused": "leave out what that server does not know, such as a "
@@ -162,7 +162,7 @@ def _remedy(error: ClientError, code: str) -> str:
         else cast("LocalUnavailableError", error).reason
     )
     if isinstance(reason, Unmet):
-        return "ask whoever wrote the policy, or runs the enclave"
+        return "ask the policy's author or the enclave's operator"
     return _AGAIN if reason.passes else _OPERATOR
 
 

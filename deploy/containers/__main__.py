@@ -6,9 +6,7 @@ compare      two folders that ``build`` made, bit for bit
 
 import argparse
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Final
 
 from deploy.containers.build import ContainerBuilder, outputs
 from deploy.containers.roles import ROLES
-from deploy.image.compare import OTHER_MACHINE, compare
+from deploy.image.compare import build_again, compare
 from deploy.image.engine import find_engine
 from deploy.image.errors import ImageError
 from deploy.image.options import ROOT
@@ -60,25 +58,13 @@ def _build(options: argparse.Namespace, given: list[str]) -> int:
         size, whole = image.size / MEGABYTE, image.whole_size / MEGABYTE
         model = f", {whole:.1f} MB with its models" if whole != size else ""
         _say(f"{image.tag}: {size:.1f} MB{model}, sha256:{image.identity[:16]}…")
-    return _twice(options, given, roles) if options.twice else EXIT_OK
-
-
-def _twice(options: argparse.Namespace, given: list[str], roles: list[str]) -> int:
-    """Build once more in another process, in another environment; compare."""
-    with tempfile.TemporaryDirectory(prefix="curtilage-again-") as again:
-        command = [sys.executable, "-m", "deploy.containers"]
-        command += [each for each in given if each != "--twice"]
-        command += ["--out", again]
-        done = subprocess.run(  # noqa: S603 - our own command
-            command,
-            cwd=ROOT,
-            env=dict(os.environ) | OTHER_MACHINE,
-            umask=0o077,
-            check=False,
-        )
-        if done.returncode != 0:
-            return done.returncode
-        return _compare(options.out, Path(again), roles)
+    if not options.twice:
+        return EXIT_OK
+    return build_again(
+        "deploy.containers",
+        given,
+        lambda again: _compare(options.out, again, roles),
+    )
 
 
 def _compare(one: Path, other: Path, roles: Sequence[str]) -> int:

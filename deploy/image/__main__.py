@@ -11,7 +11,6 @@ push         send public files to a running guest
 import argparse
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +28,7 @@ from deploy.image.build import (
     Builder,
     source_of_tree,
 )
-from deploy.image.compare import OTHER_MACHINE, compare, differing_inputs
+from deploy.image.compare import build_again, compare, differing_inputs
 from deploy.image.development import make_deployment
 from deploy.image.engine import find_engine
 from deploy.image.errors import ImageError
@@ -91,25 +90,9 @@ def _build(read: argparse.Namespace, given: list[str]) -> int:
         _say(f"SNP launch digest, {machine.count} x {machine.type}: {digest}")
     _say(f"PCR 11: {predicted.pcr11}")
     _say(f"for the release manifest: {read.out / MEASUREMENTS}")
-    return _twice(read, given) if read.twice else EXIT_OK
-
-
-def _twice(read: argparse.Namespace, given: list[str]) -> int:
-    """Build once more in another process, in another environment; compare."""
-    with tempfile.TemporaryDirectory(prefix="curtilage-again-") as again:
-        command = [sys.executable, "-m", "deploy.image"]
-        command += [each for each in given if each != "--twice"]
-        command += ["--out", again]
-        done = subprocess.run(  # noqa: S603 - our own command
-            command,
-            cwd=ROOT,
-            env=dict(os.environ) | OTHER_MACHINE,
-            umask=0o077,
-            check=False,
-        )
-        if done.returncode != 0:
-            return done.returncode
-        return _compare(read.out, Path(again))
+    if not read.twice:
+        return EXIT_OK
+    return build_again("deploy.image", given, lambda again: _compare(read.out, again))
 
 
 def _compare(one: Path, other: Path) -> int:

@@ -1,21 +1,50 @@
-"""Compares two builds bit for bit and reports the differences."""
+"""Builds once more, compares two builds bit for bit and reports the differences."""
 
 import json
-from collections.abc import Sequence
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from deploy.image.build import ALL
+from deploy.image.options import ROOT
 
 CHUNK_BYTES: Final = 1024 * 1024
 # Differences between two builds' environments that must not matter.
-OTHER_MACHINE: Final = {
+_OTHER_MACHINE: Final = {
     "PYTHONHASHSEED": "7",
     "TZ": "Asia/Kathmandu",
     "LC_ALL": "C.UTF-8",
     "LANGUAGE": "de",
     "USER": "somebody",
 }
+
+
+def build_again(
+    module: str, given: Sequence[str], compared: Callable[[Path], int]
+) -> int:
+    """Build once more in another process, in another environment; compare.
+
+    Args:
+        module: whose command it is.
+        given: the arguments of the first build.
+        compared: compares that build with the one in a folder; returns an exit code.
+    """
+    with tempfile.TemporaryDirectory(prefix="curtilage-again-") as again:
+        command = [sys.executable, "-m", module]
+        command += [each for each in given if each != "--twice"]
+        command += ["--out", again]
+        done = subprocess.run(  # noqa: S603 - our own command
+            command,
+            cwd=ROOT,
+            env=dict(os.environ) | _OTHER_MACHINE,
+            umask=0o077,
+            check=False,
+        )
+        return done.returncode or compared(Path(again))
 
 
 def compare(one: Path, other: Path, names: Sequence[str] = ALL) -> list[str]:

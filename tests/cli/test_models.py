@@ -163,7 +163,7 @@ def test_an_accepted_licence_is_repeated_in_the_command(
 def test_the_json_has_every_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli.main(["models", "recommend", "--json", "--memory", "0.7"]) == 0
+    assert cli.main(["models", "recommend", "--json", "--memory", "0.8"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["best"] == "qwen2.5-0.5b"
     assert {each["name"]: each["against"] for each in result["models"]} == {
