@@ -203,6 +203,20 @@ def test_the_description_is_printed_byte_for_byte(
     assert "--isolation shared --ephemerality overwritten" in captured.err
 
 
+def test_without_a_configuration_it_is_the_usual_ones_sandbox(
+    capsys: Captured,
+) -> None:
+    assert command.main(["sandbox", "--landlock", "6"]) == 0
+    described = description(landlock=6, devices=False)
+    assert capsys.readouterr().out.encode() == described
+
+
+def test_serving_needs_a_configuration(capsys: Captured) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["serve"])
+    assert "required: --config" in capsys.readouterr().err
+
+
 def test_an_engine_with_a_gpu_has_another_description(
     config: Path, capsys: Captured
 ) -> None:

@@ -35,6 +35,7 @@ from tools.compose_test.layouts import (
     Answered,
     Endpoint,
     department,
+    describe_sandbox,
     free_port,
     join_networks,
     one_operator,
@@ -59,6 +60,7 @@ LONG_TOKENS: Final = 80
 IN_PROGRESS_S: Final = 1.5
 ENDING_S: Final = 120.0
 UNAUTHORIZED: Final = 401
+SHOWN: Final = frozenset({"no_write", "ephemerality"})
 OK: Final = 200
 SERVICE: Final = "client"
 
@@ -71,11 +73,13 @@ class Run:
         engine: see there.
         folder: for files of the layouts.
         started: by the monotonic clock, in seconds.
+        sandbox: the description of the enclave's.
     """
 
     engine: Engine
     folder: Path
     started: float
+    sandbox: Path
 
     def say(self, line: str) -> None:
         """Print a line with the time since the start."""
@@ -134,8 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             folder = Path(name)
             folder.chmod(0o755)
-            run = Run(engine=engine, folder=folder, started=started)
-            _load(run, options.images)
+            sandbox = folder / "sandbox.json"
+            run = Run(engine=engine, folder=folder, started=started, sandbox=sandbox)
+            tags = _load(run, options.images)
+            describe_sandbox(engine, tags[ENCLAVE], sandbox)
             if options.soak:
                 with _department(run) as all_parts:
                     soak(
@@ -176,8 +182,8 @@ def _build(images: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def _load(run: Run, images: Path) -> None:
-    """Load the images; the engine must compute the same ids and sizes."""
+def _load(run: Run, images: Path) -> Mapping[str, str]:
+    """Load the images, whose ids the engine must compute too; return their tags."""
     record = cast("dict[str, Any]", json.loads((images / "images.json").read_text()))
     for role, image in cast("dict[str, Any]", record["images"]).items():
         run.engine.get("load", "-q", "-i", str(images / f"{role}.tar"))
@@ -191,17 +197,19 @@ def _load(run: Run, images: Path) -> None:
         )
         if size > MOST_BYTES:
             raise FailedError(f"{role}: more than {MOST_BYTES / MEGABYTE:.0f} MB")
+    return {role: str(image["tag"]) for role, image in record["images"].items()}
 
 
 def _try_one_operator(run: Run) -> None:
     folder = run.folder / "one"
-    stack = one_operator(run.engine, folder)
+    stack = one_operator(run.engine, folder, run.sandbox)
     with _down_after(stack):
         _validate(run, stack)
         stack.up()
         run.say("one operator: all parts healthy")
         policy = write_policy(stack, folder, "one-operator")
         relay = f"http://127.0.0.1:{stack.variables['RELAY_PORT']}/demo"
+        _require_shown(run, policy, relay)
         with _client(run.folder, policy, relay) as endpoint:
             run.ask(endpoint, PUBLIC, ENCLAVE, through="one operator")
             run.ask(endpoint, PRIVATE, LOCAL, through="one operator")
@@ -250,7 +258,7 @@ class Department:
 def _department(run: Run) -> Generator[Department]:
     """Bring up two operators and a department; take them down at the end."""
     folder = run.folder / "two"
-    enclave, relay, authority = two_operators(run.engine, folder)
+    enclave, relay, authority = two_operators(run.engine, folder, run.sandbox)
     with contextlib.ExitStack() as ends:
         for stack in (enclave, relay):
             ends.enter_context(_down_after(stack))
@@ -300,6 +308,26 @@ LAYOUTS: Final[Mapping[str, Callable[[Run], None]]] = {
     "one-operator": _try_one_operator,
     "department": _try_department,
 }
+
+
+def _require_shown(run: Run, policy: Path, relay: str) -> None:
+    """A client sees in the evidence what the sandbox is for.
+
+    Raises:
+        FailedError: it does not.
+    """
+    command = ["--policy", str(policy), "--relay", relay, "--json"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "curtilage.cli", "attest", "show", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = cast("dict[str, Any]", json.loads(shown.stdout or "{}")).get("claims") or {}
+    shows = cast("list[str]", found.get("shows", []))
+    if not SHOWN <= set(shows):
+        raise FailedError(f"attest show: {shows}: {shown.stderr[-400:]}")
+    run.say(f"attest show: {', '.join(shows)}; isolation {found['isolation']}")
 
 
 def _validate(run: Run, stack: Stack) -> None:

@@ -115,9 +115,15 @@ class Answered:
     code: str
 
 
-def one_operator(engine: Engine, folder: Path) -> Stack:
-    """Make the files of ``compose.yaml`` as a user would."""
-    _init("one-operator", folder)
+def one_operator(engine: Engine, folder: Path, sandbox: Path) -> Stack:
+    """Make the files of ``compose.yaml`` as a user would.
+
+    Args:
+        engine: see there.
+        folder: for the files.
+        sandbox: its description, which the release names.
+    """
+    _init("one-operator", folder, "--sandbox", str(sandbox))
     _readable(folder / "release", folder / "enclave.toml")
     variables = {"ENCLAVE_FILES": str(folder), "RELAY_PORT": str(free_port())}
     return Stack(
@@ -127,6 +133,12 @@ def one_operator(engine: Engine, folder: Path) -> Stack:
         profile=DEVELOPMENT,
         variables=variables,
     )
+
+
+def describe_sandbox(engine: Engine, image: str, path: Path) -> Path:
+    """Have the enclave's image describe the sandbox that it has on this machine."""
+    path.write_text(engine.get("run", "--rm", "--network=none", image, "sandbox"))
+    return path
 
 
 def write_policy(stack: Stack, folder: Path, layout: str, *options: str) -> Path:
@@ -143,13 +155,20 @@ def write_policy(stack: Stack, folder: Path, layout: str, *options: str) -> Path
     return folder / "policy.yaml"
 
 
-def two_operators(engine: Engine, folder: Path) -> tuple[Stack, Stack, Path]:
+def two_operators(
+    engine: Engine, folder: Path, sandbox: Path
+) -> tuple[Stack, Stack, Path]:
     """Make the files of ``enclave.yaml`` and ``relay.yaml``, with TLS between them.
+
+    Args:
+        engine: see there.
+        folder: for the files.
+        sandbox: its description, which the release names.
 
     Returns:
         both projects, and the authority of their certificates.
     """
-    _init("enclave", folder, *ENCLAVE_OPTIONS)
+    _init("enclave", folder, *ENCLAVE_OPTIONS, "--sandbox", str(sandbox))
     gateway = f"ward=https://{ENCLAVE_HOST}:8443"
     _init("relay", folder, "--name", RELAY_HOST, "--gateway", gateway)
     now = datetime.now(UTC)

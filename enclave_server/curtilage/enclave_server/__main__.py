@@ -18,6 +18,7 @@ from curtilage.attest.sandbox import Isolation
 from curtilage.enclave_server.config import (
     MAX_CONFIG_BYTES,
     EnclaveConfig,
+    ModelChoice,
     parse_config,
 )
 from curtilage.enclave_server.confinement import (
@@ -68,8 +69,9 @@ UNCONFINED: Final = (
 
 EXAMPLE: Final = """\
 ``curtilage-enclave evidence --help``: the process that talks to the TEE device.
-``curtilage-enclave sandbox --config FILE >sandbox.json``: the description for
-``curtilage release manifest --sandbox sandbox.json``.
+``curtilage-enclave sandbox >sandbox.json``: the description for ``curtilage deploy
+init --sandbox sandbox.json`` and ``curtilage release manifest``; with ``--config
+FILE`` where that sets ``isolation``, or layers on a GPU.
 
 example:
   curtilage-enclave --config /etc/curtilage/enclave.toml
@@ -119,19 +121,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         require_streams()
         # With arguments of a caller, the process is the caller's, who still needs it.
-        return _command(parse(_parser(), given), locks=arguments is None)
+        parser = _parser(needs_config=SANDBOX not in given)
+        return _command(parse(parser, given), locks=arguments is None)
     except OutputError:
         return EXIT_FAILED
 
 
 def _command(options: argparse.Namespace, *, locks: bool) -> int:
-    path: Path = options.config
+    path: Path = options.config or Path(SANDBOX)
     try:
+        if options.config is None:
+            return _describe(None, options.landlock)
         config = _read_config(path)
+        if options.command == SANDBOX:
+            return _describe(config.model, options.landlock)
         if options.check:
             return _check(config)
-        if options.command == SANDBOX:
-            return _describe(config, options.landlock)
         if locks:
             # glibc and Python read these when they start.
             restart_with(SETTINGS)
@@ -179,13 +184,13 @@ def _serve(config: EnclaveConfig, log: LogForm, *, locks: bool) -> None:
             starter.close()
 
 
-def _describe(config: EnclaveConfig, landlock: int) -> int:
-    if config.model.peer is not None:
+def _describe(model: ModelChoice | None, landlock: int) -> int:
+    if model is not None and model.peer is not None:
         raise ConfigError('model.engine: "openai" needs connections, so no sandbox')
-    isolation = Isolation(config.model.isolation)
+    isolation = Isolation(model.isolation if model else Isolation.SHARED)
     text = description(
         landlock=landlock,
-        devices=config.model.gpu_layers > 0,
+        devices=model is not None and model.gpu_layers > 0,
         forks=isolation is Isolation.PROCESS,
     )
     # Without a line feed: the digest is that of the file.
@@ -197,7 +202,7 @@ def _describe(config: EnclaveConfig, landlock: int) -> int:
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, needs_config: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="curtilage-enclave",
         description=(
@@ -218,7 +223,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="TOML file"
+        "--config",
+        type=Path,
+        required=needs_config,
+        metavar="FILE",
+        help="TOML file; sandbox: the usual one's, if it is left out",
     )
     parser.add_argument(
         "--log",

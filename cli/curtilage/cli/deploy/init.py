@@ -1,5 +1,6 @@
 """``curtilage deploy init`` and ``refresh``: the files of a deployment, and its log."""
 
+import hashlib
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from curtilage.attest.claims import Measurement
+from curtilage.attest.encoding.strict_json import parse_object
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.cli.declared import Arguments
@@ -29,7 +31,7 @@ from curtilage.cli.terminal import DONE, HowFar, out, unix_text
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME, known
 from curtilage.client.system.files import read_text
-from curtilage.transparency.files import make_folder
+from curtilage.transparency.files import make_folder, read_bounded
 from curtilage.transparency.own_log import OwnLog
 from curtilage.transparency.publisher import (
     digest_of,
@@ -39,6 +41,8 @@ from curtilage.transparency.publisher import (
 )
 
 MAX_SECTIONS_BYTES: Final = 256 * 1024
+MAX_DESCRIPTION_BYTES: Final = 1024 * 1024
+DESCRIPTION_FORM: Final = "curtilage/sandbox/v1"
 _HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GATEWAY: Final = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9-]{0,31})="
@@ -51,11 +55,11 @@ _MEBIBYTE: Final = 1 << 20
 # What each layout takes, besides --out, --replace and --dry-run.
 _TAKES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        layouts.ONE_OPERATOR: frozenset({"policy", "no_routing"}),
-        layouts.PROCESSES: frozenset({"policy", "no_routing", "model"}),
+        layouts.ONE_OPERATOR: frozenset({"policy", "no_routing", "sandbox"}),
+        layouts.PROCESSES: frozenset({"policy", "no_routing", "model", "sandbox"}),
         layouts.ENCLAVE: frozenset(
             {"policy", "no_routing", "model", "name", "measurements", "emulated"}
-            | {"min_tcb"}
+            | {"min_tcb", "sandbox"}
         ),
         layouts.RELAY: frozenset({"name", "gateway"}),
         layouts.GATEWAY: frozenset(
@@ -199,6 +203,7 @@ def _gateways(given: Sequence[str]) -> Mapping[str, str]:
 class _Enclave:
     machines: Machines
     model: EnclaveModel
+    sandbox: str
 
 
 def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
@@ -233,7 +238,32 @@ def _chosen(arguments: Arguments, layout: str) -> _Enclave:
         measured = measurements_of(map(Path, arguments.measurements))
         levels = dict(min_tcb_of(text) for text in arguments.min_tcb)
         machines = machines_of(measured, levels)
-    return _Enclave(machines=machines, model=_model(arguments.model, layout))
+    given = arguments.sandbox
+    return _Enclave(
+        machines=machines,
+        model=_model(arguments.model, layout),
+        sandbox="" if given is None else _sandbox(Path(given)),
+    )
+
+
+def _sandbox(path: Path) -> str:
+    """Return the digest of a sandbox's description.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    data = read_bounded(path, MAX_DESCRIPTION_BYTES)
+    try:
+        fields = parse_object(data, where="sandbox", limit_bytes=MAX_DESCRIPTION_BYTES)
+        form = fields.text("v", limit=MAX_DESCRIPTION_BYTES)
+    except RefusedError:
+        form = ""
+    if form != DESCRIPTION_FORM:
+        raise ConfigError(
+            f"{path}: no description of a sandbox; `curtilage-enclave sandbox` on the "
+            "enclave's machine prints one"
+        )
+    return hashlib.sha256(data).hexdigest()
 
 
 def _model(given: str | None, layout: str) -> EnclaveModel:
@@ -271,6 +301,7 @@ def _require_log(arguments: Arguments, folder: Path, chosen: _Enclave) -> OwnLog
             chosen.machines,
             version=version("curtilage"),
             model=chosen.model.sha256,
+            sandbox=chosen.sandbox,
             now=now,
         )
     )
@@ -288,11 +319,12 @@ def _require_same_release(log: OwnLog, chosen: _Enclave) -> None:
     wanted = {
         kind.value: _sorted(each) for kind, each in chosen.machines.measurements.items()
     }
-    if (logged, manifest.models) != (wanted, (chosen.model.sha256,)):
+    same = (logged, manifest.models) == (wanted, (chosen.model.sha256,))
+    if not same or chosen.sandbox not in {"", manifest.sandbox}:
         raise ConfigError(
-            f"{log.folder}: its release names other measurements or another model; "
-            "publish the new release there (docs/transparency.md), or choose another "
-            "--out"
+            f"{log.folder}: its release names other measurements, another model or "
+            "another sandbox; publish the new release there (docs/transparency.md), or "
+            "choose another --out"
         )
 
 

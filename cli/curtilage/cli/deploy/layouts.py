@@ -202,6 +202,7 @@ def sections(out: Path, machines: Machines) -> str:
     comment = "What a client must see of this deployment before it sends anything."
     if machines.emulated:
         comment = "FOR TRYING: emulated evidence, which proves no isolation."
+    manifest = parse_manifest(log.manifest())
     trust = Trust(
         environment=machines.environment,
         roots=machines.roots(pem),
@@ -209,9 +210,10 @@ def sections(out: Path, machines: Machines) -> str:
         name=RELEASE_NAME,
         log=log.fields(),
         min_tcb=machines.min_tcb,
+        sandboxes=[manifest.sandbox] if manifest.sandbox else [],
     )
     text = attestation_section(trust, comment=comment)
-    return text + transport_section(parse_manifest(log.manifest()).transport)
+    return text + transport_section(manifest.transport)
 
 
 def read_root(path: Path) -> bytes:

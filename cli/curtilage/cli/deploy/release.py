@@ -15,6 +15,7 @@ from curtilage.attest.claims import Measurement
 from curtilage.attest.evidence import Tee
 from curtilage.attest.expectations import SNP_TEES, TDX_TEES
 from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.sandbox import Ephemerality, Isolation
 from curtilage.cli.deploy.sections import Root
 from curtilage.client.errors import UsageError
 from curtilage.wire.shaping import PADDED
@@ -131,7 +132,7 @@ def machines_of(
 
 
 def manifest_of(
-    machines: Machines, *, version: str, model: str, now: datetime
+    machines: Machines, *, version: str, model: str, sandbox: str = "", now: datetime
 ) -> ReleaseManifest:
     """Return the manifest of a release for these machines.
 
@@ -139,6 +140,7 @@ def manifest_of(
         machines: see there.
         version: of the release.
         model: SHA-256 of its model, hex.
+        sandbox: SHA-256 of the sandbox's description, hex; empty: it names none.
         now: when it is published; it expires after ``LIFE``.
     """
     return ReleaseManifest(
@@ -150,6 +152,10 @@ def manifest_of(
         },
         models=(model,),
         min_tcb={} if machines.emulated else dict(machines.min_tcb),
+        sandbox=sandbox,
+        # What the configurations that this command writes lead to.
+        isolation=Isolation.SHARED if sandbox else None,
+        ephemerality=Ephemerality.OVERWRITTEN if sandbox else None,
         not_after=int((now + LIFE).timestamp()),
         transport=PADDED,
     )

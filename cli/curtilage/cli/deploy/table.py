@@ -59,6 +59,8 @@ def deploy_init() -> Run:
         --min-tcb LEVELS...: lowest AMD patch levels: Genoa:bl=9,tee=0,snp=23,ucode=72;
             repeatable
         --emulated: an emulated machine, for trying: it proves nothing
+        --sandbox FILE: name this sandbox in the release, so that clients can demand
+            `no_write`: what `curtilage-enclave sandbox` prints on the enclave's machine
         --model FILE: a GGUF file; default: the embedded model
 
     Options (addresses):
