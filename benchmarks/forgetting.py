@@ -234,8 +234,8 @@ def _forms(which: Chosen) -> tuple[Forms, Forms]:
         if not name.startswith("tokens")
     }
     model = Model(os.fspath(which.path))
-    # The first and the last may be others beside other words.
-    tokens = model.tokenize(CANARY, special=False)[1:-1]
+    # As in the middle of a line. The first and the last may be others there.
+    tokens = model.tokenize(f" {CANARY}", special=False)[1:-1]
     model.free()
     return texts, {kind: array(kind, tokens).tobytes() for kind in ("i", "q")}
 

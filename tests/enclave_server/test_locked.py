@@ -27,7 +27,7 @@ from curtilage.attest.sandbox import (
     require_held,
 )
 from curtilage.enclave_server.confinement import description
-from curtilage.enclave_server.service import LOST
+from curtilage.enclave_server.service import LOST, NO_STARTER
 from curtilage.inference.process.starter import STARTER
 from curtilage.inference.process.starting import MODULE
 from curtilage.sandbox.parent import FORGETTING
@@ -321,6 +321,15 @@ async def test_it_ends_when_the_evidence_process_has_ended(tmp_path: Path) -> No
         await server.emulator.close()
         assert await server.ended() == 3
     assert server.notices[-1] == f"cannot serve: {LOST}"
+
+
+async def test_it_ends_when_the_starter_of_engines_has_ended(tmp_path: Path) -> None:
+    async with started(tmp_path) as server:
+        family = server.family()
+        os.kill(family[STARTER], signal.SIGKILL)
+        assert await server.ended() == 3
+        assert not psutil.pid_exists(family[MODULE])
+    assert server.notices[-1] == f"cannot serve: {NO_STARTER}"
 
 
 @pytest.mark.parametrize("change", [another, forgetful, forking])

@@ -173,6 +173,7 @@ def _serve(config: EnclaveConfig, log: LogForm, *, locks: bool) -> None:
         notice=notice,
         open_model=partial(open_model, sized=notice, starter=starter),
         lock=lock if locks else None,
+        watch=None if starter is None else starter.watch,
         log=log,
         timer=timer,
     )

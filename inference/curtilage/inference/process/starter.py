@@ -13,9 +13,9 @@ import signal
 import socket  # noqa: TID251 - a door
 import subprocess  # noqa: TID251 - a door
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import IO, Final, cast
 
 from curtilage.inference.errors import EngineFailedError
 from curtilage.inference.process.starting import (
@@ -54,7 +54,7 @@ class StarterStarts:
             self._starter = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command_of(STARTER),
                 stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,  # for its end: it writes nothing
                 stderr=subprocess.DEVNULL,
                 env=environment(*KEPT_ENVIRONMENT),
             )
@@ -65,6 +65,16 @@ class StarterStarts:
     def pid(self) -> int:
         """The starter's id."""
         return self._starter.pid
+
+    def watch(self, lost: Callable[[], object]) -> None:
+        """Call back when the starter has ended; from within an event loop."""
+        loop, pipe = asyncio.get_running_loop(), cast("IO[bytes]", self._starter.stdout)
+
+        def ended() -> None:
+            loop.remove_reader(pipe)
+            lost()
+
+        loop.add_reader(pipe, ended)
 
     async def start(self, lent: Sequence[int]) -> Started:
         """Have it started; see the Protocol."""
@@ -104,6 +114,7 @@ class StarterStarts:
         self._line.close()
         with suppress(subprocess.TimeoutExpired):
             self._starter.wait(END_S)
+        cast("IO[bytes]", self._starter.stdout).close()
 
     async def _asked(
         self, asked: dict[str, object], lent: Sequence[int]
