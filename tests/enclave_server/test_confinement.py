@@ -38,11 +38,12 @@ from curtilage.enclave_server.errors import (
     BundleError,
     EnclaveError,
     EvidenceError,
+    ModelError,
     SandboxError,
 )
 from curtilage.enclave_server.evidence.report import SocketEvidenceSource
 from curtilage.enclave_server.model import Model
-from curtilage.enclave_server.service import LOST, Surroundings, running
+from curtilage.enclave_server.service import LOST, NO_STARTER, Surroundings, running
 from curtilage.inference.protocol import EngineInfo
 from curtilage.inference.scripted import ScriptedEngine
 from curtilage.sandbox.escapes import ALL, PASSED, UNFILTERED
@@ -445,3 +446,18 @@ async def test_without_an_evidence_process_nothing_is_locked(tmp_path: Path) -> 
         async with running(world.config, surroundings(world, said, source=source)):
             pytest.fail("it serves")
     assert said.order == []
+
+
+async def test_a_server_ends_with_what_starts_its_engines(tmp_path: Path) -> None:
+    world, said = plain(tmp_path), Said()
+    watched: list[Callable[[], object]] = []
+    around = replace(surroundings(world, said), watch=watched.append)
+    ended = asyncio.Queue[EnclaveError]()
+    async with running(world.config, around, end=ended.put_nowait) as address:
+        (lost,) = watched
+        assert ended.empty()
+        lost()
+        why = ended.get_nowait()
+        assert isinstance(why, ModelError)
+        assert str(why) == NO_STARTER
+        assert (await exchange(address, get("/healthz"))).status == 200
