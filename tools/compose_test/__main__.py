@@ -147,6 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     soak(
                         [all_parts.letters, all_parts.triage],
                         all_parts.parts,
+                        client=SERVICE,
                         minutes=options.soak,
                         say=run.say,
                     )
@@ -222,6 +223,7 @@ def _try_one_operator(run: Run) -> None:
             for service in ("enclave", "relay"):
                 stack.wait_for(service, restarts=0)
             run.ask(endpoint, PUBLIC, ENCLAVE, through="after both were restarted")
+            _lose_evidence(run, endpoint, stack)
         for mutant in MUTANTS:
             red = try_mutant(stack, mutant, run.folder)
             run.say(f"mutant, {mutant.name}: red: {red}")
@@ -325,7 +327,7 @@ def _require_shown(run: Run, policy: Path, relay: str) -> None:
     )
     found = cast("dict[str, Any]", json.loads(shown.stdout or "{}")).get("claims") or {}
     shows = cast("list[str]", found.get("shows", []))
-    if not SHOWN <= set(shows):
+    if SHOWN - set(shows):
         raise FailedError(f"attest show: {shows}: {shown.stderr[-400:]}")
     run.say(f"attest show: {', '.join(shows)}; isolation {found['isolation']}")
 
@@ -382,6 +384,18 @@ def _cut_off(run: Run, endpoint: Endpoint, stack: Stack, service: str) -> None:
     elif service != SERVICE:
         raise FailedError(f"{service} killed: the question came to {result}")
     run.say(f"{service} killed while it answered: {result}; healthy again by itself")
+
+
+def _lose_evidence(run: Run, endpoint: Endpoint, stack: Stack) -> None:
+    """Kill the evidence process: the enclave starts again, and must be verified anew.
+
+    The emulator then signs with a key that the client's policy does not know.
+    """
+    restarts = int(stack.container(ENCLAVE)["RestartCount"])
+    stack.crash("emulator")
+    stack.wait_for(ENCLAVE, restarts=restarts + 1)
+    run.say("evidence process killed: the enclave has started again by itself")
+    run.ask(endpoint, PUBLIC, LOCAL, through="with evidence of another root")
 
 
 def _verify_audit(run: Run, client: Stack) -> None:
