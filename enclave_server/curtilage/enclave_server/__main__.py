@@ -18,7 +18,6 @@ from curtilage.attest.sandbox import Isolation
 from curtilage.enclave_server.config import (
     MAX_CONFIG_BYTES,
     EnclaveConfig,
-    ModelChoice,
     parse_config,
 )
 from curtilage.enclave_server.confinement import (
@@ -130,11 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(options: argparse.Namespace, *, locks: bool) -> int:
     path: Path = options.config or Path(SANDBOX)
     try:
-        if options.config is None:
-            return _describe(None, options.landlock)
-        config = _read_config(path)
         if options.command == SANDBOX:
-            return _describe(config.model, options.landlock)
+            return _describe(options.config, options.landlock)
+        config = _read_config(path)
         if options.check:
             return _check(config)
         if locks:
@@ -185,7 +182,8 @@ def _serve(config: EnclaveConfig, log: LogForm, *, locks: bool) -> None:
             starter.close()
 
 
-def _describe(model: ModelChoice | None, landlock: int) -> int:
+def _describe(path: Path | None, landlock: int) -> int:
+    model = None if path is None else _read_config(path).model
     if model is not None and model.peer is not None:
         raise ConfigError('model.engine: "openai" needs connections, so no sandbox')
     isolation = Isolation(model.isolation if model else Isolation.SHARED)

@@ -181,11 +181,7 @@ async def running(
         source = surroundings.open_evidence(config)
         if isinstance(source, SocketEvidenceSource):
             stack.callback(source.close)
-        confined = None
-        if surroundings.lock is not None:
-            confined = await _locked(surroundings.lock, source, end)
-        if surroundings.watch is not None:
-            surroundings.watch(lambda: end(ModelError(NO_STARTER)))
+        confined = await _locked(surroundings, source, end)
         # Loaded by a process that confines itself; from here on this one is locked.
         model = await _with_progress(
             surroundings.open_model(config), "loading the model", surroundings.notice
@@ -287,19 +283,25 @@ def _report(
 
 
 async def _locked(
-    lock: Callable[[], Confined],
+    surroundings: Surroundings,
     source: EvidenceSource,
     end: Callable[[EnclaveError], object],
-) -> Confined:
+) -> Confined | None:
     """Lock this process, with its connection to the evidence process open.
+
+    Then what it needs cannot be started again, so it ends with that.
 
     Raises:
         EvidenceError: there is no such process.
         SandboxError: an attempt got out of the sandbox.
     """
+    if surroundings.watch is not None:
+        surroundings.watch(lambda: end(ModelError(NO_STARTER)))
+    if surroundings.lock is None:
+        return None
     if isinstance(source, SocketEvidenceSource):
         await source.open()
-    confined = lock()
+    confined = surroundings.lock()
     require_closed(confined, None)
     if isinstance(source, SocketEvidenceSource) and not confined.connects:
         source.lost = lambda: end(EvidenceError(LOST))

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from curtilage.attest.log.manifest import parse_manifest
-from curtilage.attest.sandbox import Ephemerality, Isolation
+from curtilage.attest.sandbox import Isolation
 from curtilage.cli.deploy import init as command
 from curtilage.cli.deploy import layouts, release, table
 from curtilage.cli.deploy.sections import unrouted
@@ -271,9 +271,9 @@ def test_everything_that_compose_mounts_is_there(layout: str, file: str) -> None
 # The sandbox.
 
 
-def described(machine: str = "x86_64") -> tuple[str, str]:
-    """Write a description of a sandbox; return the option and its file's digest."""
-    data = description(machine=machine, landlock=6, devices=False)
+def described(machine: str = "x86_64", *, forks: bool = False) -> tuple[str, str]:
+    """Write a description of a sandbox; return its file and the digest."""
+    data = description(machine=machine, landlock=6, devices=False, forks=forks)
     Path("sandbox.json").write_bytes(data)
     return "sandbox.json", hashlib.sha256(data).hexdigest()
 
@@ -293,13 +293,23 @@ def test_a_release_names_the_sandbox_and_so_does_the_section(layout: str) -> Non
     assert expectations_from(policy).sandbox == {digest}
 
 
-def test_what_the_release_names_is_what_the_server_states() -> None:
-    assert command.DESCRIPTION_FORM == FORMAT
-    # With the configuration that is written.
-    assert init("processes") == 0
-    isolation = parse_enclave(Path("o/enclave.toml").read_text()).model.isolation
-    assert PROMISED[Isolation(isolation)] is Ephemerality.OVERWRITTEN
-    assert isolation == "shared"
+@pytest.mark.parametrize("forks", [False, True])
+def test_configuration_and_release_agree_on_what_separates_requests(
+    *, forks: bool
+) -> None:
+    assert init("processes", "--sandbox", described(forks=forks)[0]) == 0
+    manifest = parse_manifest(Path("o/log/manifest.json").read_bytes())
+    assert manifest.isolation is (Isolation.PROCESS if forks else Isolation.SHARED)
+    assert manifest.ephemerality is PROMISED[manifest.isolation]
+    # The log knows it when the configuration is written again.
+    assert init("processes", "--replace") == 0
+    config = parse_enclave(Path("o/enclave.toml").read_text())
+    assert config.model.isolation == manifest.isolation.value
+
+
+def test_it_knows_what_the_server_states() -> None:
+    assert release.DESCRIPTION_FORM == FORMAT
+    assert release.PROMISED == PROMISED
 
 
 def test_without_one_the_release_names_none() -> None:

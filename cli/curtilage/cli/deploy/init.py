@@ -1,10 +1,9 @@
 """``curtilage deploy init`` and ``refresh``: the files of a deployment, and its log."""
 
-import hashlib
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +11,6 @@ from types import MappingProxyType
 from typing import Final
 
 from curtilage.attest.claims import Measurement
-from curtilage.attest.encoding.strict_json import parse_object
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.manifest import parse_manifest
 from curtilage.cli.declared import Arguments
@@ -21,10 +19,13 @@ from curtilage.cli.deploy.files import File, Kept, text_file, write_files
 from curtilage.cli.deploy.layouts import EnclaveModel
 from curtilage.cli.deploy.next_steps import next_steps, usual_out
 from curtilage.cli.deploy.release import (
+    MAX_DESCRIPTION_BYTES,
     Machines,
+    Sandbox,
     emulated_machines,
     machines_of,
     manifest_of,
+    sandbox_of,
 )
 from curtilage.cli.deploy.sections import merged_policy
 from curtilage.cli.terminal import DONE, HowFar, out, unix_text
@@ -41,8 +42,6 @@ from curtilage.transparency.publisher import (
 )
 
 MAX_SECTIONS_BYTES: Final = 256 * 1024
-MAX_DESCRIPTION_BYTES: Final = 1024 * 1024
-DESCRIPTION_FORM: Final = "curtilage/sandbox/v1"
 _HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GATEWAY: Final = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9-]{0,31})="
@@ -203,11 +202,11 @@ def _gateways(given: Sequence[str]) -> Mapping[str, str]:
 class _Enclave:
     machines: Machines
     model: EnclaveModel
-    sandbox: str
+    sandbox: Sandbox | None
 
 
 def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
-    chosen = _chosen(arguments, layout)
+    chosen = _chosen(arguments, layout, folder)
     # Named first, so that a mistake in an option leaves nothing behind.
     files = [*_enclave_files(arguments, layout, folder, chosen)]
     log = _require_log(arguments, folder, chosen)
@@ -224,7 +223,7 @@ def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
     return chosen.machines
 
 
-def _chosen(arguments: Arguments, layout: str) -> _Enclave:
+def _chosen(arguments: Arguments, layout: str, folder: Path) -> _Enclave:
     if layout != layouts.ENCLAVE or arguments.emulated:
         if arguments.measurements or arguments.min_tcb:
             raise UsageError("--emulated excludes --measurements and --min-tcb")
@@ -238,32 +237,35 @@ def _chosen(arguments: Arguments, layout: str) -> _Enclave:
         measured = measurements_of(map(Path, arguments.measurements))
         levels = dict(min_tcb_of(text) for text in arguments.min_tcb)
         machines = machines_of(measured, levels)
-    given = arguments.sandbox
-    return _Enclave(
-        machines=machines,
-        model=_model(arguments.model, layout),
-        sandbox="" if given is None else _sandbox(Path(given)),
-    )
+    sandbox = _sandbox(arguments.sandbox, OwnLog(folder / "log"))
+    model = _model(arguments.model, layout)
+    if sandbox is not None:
+        model = replace(model, isolation=sandbox.isolation)
+    return _Enclave(machines=machines, model=model, sandbox=sandbox)
 
 
-def _sandbox(path: Path) -> str:
-    """Return the digest of a sandbox's description.
+def _sandbox(given: str | None, log: OwnLog) -> Sandbox | None:
+    """Return the sandbox that is described, or that the log's release names.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: something else is described.
+        FileError: a file cannot be read.
     """
-    data = read_bounded(path, MAX_DESCRIPTION_BYTES)
-    try:
-        fields = parse_object(data, where="sandbox", limit_bytes=MAX_DESCRIPTION_BYTES)
-        form = fields.text("v", limit=MAX_DESCRIPTION_BYTES)
-    except RefusedError:
-        form = ""
-    if form != DESCRIPTION_FORM:
-        raise ConfigError(
-            f"{path}: no description of a sandbox; `curtilage-enclave sandbox` on the "
-            "enclave's machine prints one"
-        )
-    return hashlib.sha256(data).hexdigest()
+    if given is not None:
+        found = sandbox_of(read_bounded(Path(given), MAX_DESCRIPTION_BYTES))
+        if found is None:
+            raise ConfigError(
+                f"{given}: no description of a sandbox; `curtilage-enclave sandbox` "
+                "on the enclave's machine prints one"
+            )
+        return found
+    if not log.exists:
+        return None
+    log.require_complete()
+    manifest = parse_manifest(log.manifest())
+    if manifest.isolation is None:
+        return None
+    return Sandbox(digest=manifest.sandbox, isolation=manifest.isolation)
 
 
 def _model(given: str | None, layout: str) -> EnclaveModel:
@@ -319,8 +321,9 @@ def _require_same_release(log: OwnLog, chosen: _Enclave) -> None:
     wanted = {
         kind.value: _sorted(each) for kind, each in chosen.machines.measurements.items()
     }
-    same = (logged, manifest.models) == (wanted, (chosen.model.sha256,))
-    if not same or chosen.sandbox not in {"", manifest.sandbox}:
+    sandbox = "" if chosen.sandbox is None else chosen.sandbox.digest
+    found = (logged, manifest.models, manifest.sandbox)
+    if found != (wanted, (chosen.model.sha256,), sandbox):
         raise ConfigError(
             f"{log.folder}: its release names other measurements, another model or "
             "another sandbox; publish the new release there (docs/transparency.md), or "

@@ -13,6 +13,7 @@ from typing import Final
 from cryptography import x509
 
 from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.sandbox import Isolation
 from curtilage.cli.deploy.configurations import (
     GATEWAY_SOCKET,
     INSIDE,
@@ -66,10 +67,12 @@ class EnclaveModel:
     Attributes:
         path: as the enclave sees it, or ``embedded``.
         sha256: of the file, hex.
+        isolation: what separates requests.
     """
 
     path: str
     sha256: str
+    isolation: Isolation = Isolation.SHARED
 
 
 def one_operator(out: Path, machines: Machines, model: EnclaveModel) -> Iterator[File]:
@@ -243,6 +246,7 @@ def _enclave_file(
             environment=machines.environment,
             roots=machines.roots(),
             model=model.sha256,
+            isolation=model.isolation,
             log=OwnLog(out / "log").table(),
         ).encode()
 
