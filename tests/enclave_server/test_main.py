@@ -211,6 +211,18 @@ def test_without_a_configuration_it_is_the_usual_ones_sandbox(
     assert capsys.readouterr().out.encode() == described
 
 
+def test_what_separates_requests_can_be_said_without_a_configuration(
+    config: Path, capsys: Captured
+) -> None:
+    words = ["sandbox", "--landlock", "6", "--isolation", "process"]
+    assert command.main(words) == 0
+    described = description(landlock=6, devices=False, forks=True)
+    assert capsys.readouterr().out.encode() == described
+    # The configuration's own counts.
+    assert command.main([*words, "--config", str(config)]) == 2
+    assert "model.isolation: not process" in capsys.readouterr().err
+
+
 def test_serving_needs_a_configuration(capsys: Captured) -> None:
     with pytest.raises(SystemExit, match="2"):
         command.main(["serve"])

@@ -44,7 +44,7 @@ from tools.compose_test.layouts import (
 )
 from tools.compose_test.mutants import MUTANTS, try_mutant
 from tools.compose_test.soak import soak
-from tools.compose_test.stack import Stack
+from tools.compose_test.stack import PYTHON, Stack
 
 from curtilage_dev.processes import Process
 
@@ -60,7 +60,12 @@ LONG_TOKENS: Final = 80
 IN_PROGRESS_S: Final = 1.5
 ENDING_S: Final = 120.0
 UNAUTHORIZED: Final = 401
-SHOWN: Final = frozenset({"no_write", "ephemerality"})
+SHARED, PROCESS = "shared", "process"
+"""What separates requests: with one operator, and in a department's enclave."""
+SHOWN: Final[Mapping[str, frozenset[str]]] = {
+    SHARED: frozenset({"no_write", "ephemerality"}),
+    PROCESS: frozenset({"no_write", "ephemerality", "isolation"}),
+}
 OK: Final = 200
 SERVICE: Final = "client"
 
@@ -73,13 +78,15 @@ class Run:
         engine: see there.
         folder: for files of the layouts.
         started: by the monotonic clock, in seconds.
-        sandbox: the description of the enclave's.
     """
 
     engine: Engine
     folder: Path
     started: float
-    sandbox: Path
+
+    def sandbox(self, isolation: str) -> Path:
+        """Return the description of the enclave's sandbox."""
+        return self.folder / f"sandbox-{isolation}.json"
 
     def say(self, line: str) -> None:
         """Print a line with the time since the start."""
@@ -138,10 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             folder = Path(name)
             folder.chmod(0o755)
-            sandbox = folder / "sandbox.json"
-            run = Run(engine=engine, folder=folder, started=started, sandbox=sandbox)
+            run = Run(engine=engine, folder=folder, started=started)
             tags = _load(run, options.images)
-            describe_sandbox(engine, tags[ENCLAVE], sandbox)
+            for isolation in (SHARED, PROCESS):
+                path = run.sandbox(isolation)
+                describe_sandbox(engine, tags[ENCLAVE], path, isolation)
             if options.soak:
                 with _department(run) as all_parts:
                     soak(
@@ -203,14 +211,21 @@ def _load(run: Run, images: Path) -> Mapping[str, str]:
 
 def _try_one_operator(run: Run) -> None:
     folder = run.folder / "one"
-    stack = one_operator(run.engine, folder, run.sandbox)
+    stack = one_operator(run.engine, folder, run.sandbox(SHARED))
     with _down_after(stack):
         _validate(run, stack)
         stack.up()
         run.say("one operator: all parts healthy")
         policy = write_policy(stack, folder, "one-operator")
         relay = f"http://127.0.0.1:{stack.variables['RELAY_PORT']}/demo"
-        _require_shown(run, policy, relay)
+        command = ["--policy", str(policy), "--relay", relay, "--json"]
+        shown = subprocess.run(
+            [sys.executable, "-m", "curtilage.cli", "attest", "show", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        _require_shown(run, SHARED, shown)
         with _client(run.folder, policy, relay) as endpoint:
             run.ask(endpoint, PUBLIC, ENCLAVE, through="one operator")
             run.ask(endpoint, PRIVATE, LOCAL, through="one operator")
@@ -260,7 +275,8 @@ class Department:
 def _department(run: Run) -> Generator[Department]:
     """Bring up two operators and a department; take them down at the end."""
     folder = run.folder / "two"
-    enclave, relay, authority = two_operators(run.engine, folder, run.sandbox)
+    sandbox = run.sandbox(PROCESS)
+    enclave, relay, authority = two_operators(run.engine, folder, sandbox)
     with contextlib.ExitStack() as ends:
         for stack in (enclave, relay):
             ends.enter_context(_down_after(stack))
@@ -296,6 +312,8 @@ def _try_department(run: Run) -> None:
         letters = all_parts.letters
         run.ask(letters, PUBLIC, ENCLAVE, through="department, two operators")
         run.ask(all_parts.triage, PRIVATE, LOCAL, through="another application")
+        shown = _command(all_parts.client, "attest", "show", "--json")
+        _require_shown(run, PROCESS, shown)
         _refuse_strangers(run, letters)
         run.hold(all_parts.enclave, [ENCLAVE, "door", "emulator"])
         run.hold(all_parts.relay, ["relay"])
@@ -312,22 +330,17 @@ LAYOUTS: Final[Mapping[str, Callable[[Run], None]]] = {
 }
 
 
-def _require_shown(run: Run, policy: Path, relay: str) -> None:
+def _require_shown(
+    run: Run, isolation: str, shown: "subprocess.CompletedProcess[str]"
+) -> None:
     """A client sees in the evidence what the sandbox is for.
 
     Raises:
         FailedError: it does not.
     """
-    command = ["--policy", str(policy), "--relay", relay, "--json"]
-    shown = subprocess.run(
-        [sys.executable, "-m", "curtilage.cli", "attest", "show", *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     found = cast("dict[str, Any]", json.loads(shown.stdout or "{}")).get("claims") or {}
     shows = cast("list[str]", found.get("shows", []))
-    if SHOWN - set(shows):
+    if SHOWN[isolation] - set(shows) or found["isolation"] != isolation:
         raise FailedError(f"attest show: {shows}: {shown.stderr[-400:]}")
     run.say(f"attest show: {', '.join(shows)}; isolation {found['isolation']}")
 
@@ -398,12 +411,17 @@ def _lose_evidence(run: Run, endpoint: Endpoint, stack: Stack) -> None:
     run.ask(endpoint, PUBLIC, LOCAL, through="with evidence of another root")
 
 
+def _command(client: Stack, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the client in its container."""
+    return client.run(
+        *("exec", "-T", SERVICE, PYTHON, "-s", "-B", "-P", "-m", "curtilage.cli"),
+        *words,
+    )
+
+
 def _verify_audit(run: Run, client: Stack) -> None:
     """The audit trail survived, and verifies."""
-    done = client.run(
-        *("exec", "-T", SERVICE, "/usr/bin/python3.11", "-s", "-B", "-P"),
-        *("-m", "curtilage.cli", "audit", "verify"),
-    )
+    done = _command(client, "audit", "verify")
     if done.returncode != 0:
         raise FailedError(f"the audit trail: {done.stdout[-300:]}{done.stderr[-300:]}")
     run.say(f"the client's audit trail: {done.stdout.strip().splitlines()[-1]}")

@@ -135,10 +135,10 @@ def one_operator(engine: Engine, folder: Path, sandbox: Path) -> Stack:
     )
 
 
-def describe_sandbox(engine: Engine, image: str, path: Path) -> Path:
+def describe_sandbox(engine: Engine, image: str, path: Path, isolation: str) -> None:
     """Have the enclave's image describe the sandbox that it has on this machine."""
-    path.write_text(engine.get("run", "--rm", "--network=none", image, "sandbox"))
-    return path
+    command = ("run", "--rm", "--network=none", image, "sandbox")
+    path.write_text(engine.get(*command, "--isolation", isolation))
 
 
 def write_policy(stack: Stack, folder: Path, layout: str, *options: str) -> Path:

@@ -69,8 +69,8 @@ UNCONFINED: Final = (
 EXAMPLE: Final = """\
 ``curtilage-enclave evidence --help``: the process that talks to the TEE device.
 ``curtilage-enclave sandbox >sandbox.json``: the description for ``curtilage deploy
-init --sandbox sandbox.json`` and ``curtilage release manifest``; with ``--config
-FILE`` where that sets ``isolation``, or layers on a GPU.
+init --sandbox sandbox.json`` and ``curtilage release manifest``; with ``--isolation
+process``, or with ``--config FILE`` where that says so, or sets layers on a GPU.
 
 example:
   curtilage-enclave --config /etc/curtilage/enclave.toml
@@ -130,7 +130,7 @@ def _command(options: argparse.Namespace, *, locks: bool) -> int:
     path: Path = options.config or Path(SANDBOX)
     try:
         if options.command == SANDBOX:
-            return _describe(options.config, options.landlock)
+            return _describe(options.config, options.landlock, options.isolation)
         config = _read_config(path)
         if options.check:
             return _check(config)
@@ -182,11 +182,13 @@ def _serve(config: EnclaveConfig, log: LogForm, *, locks: bool) -> None:
             starter.close()
 
 
-def _describe(path: Path | None, landlock: int) -> int:
+def _describe(path: Path | None, landlock: int, given: str | None) -> int:
     model = None if path is None else _read_config(path).model
+    if model is not None and given not in {None, model.isolation}:
+        raise ConfigError(f"model.isolation: not {given}")
     if model is not None and model.peer is not None:
         raise ConfigError('model.engine: "openai" needs connections, so no sandbox')
-    isolation = Isolation(model.isolation if model else Isolation.SHARED)
+    isolation = Isolation(model.isolation if model else given or Isolation.SHARED)
     text = description(
         landlock=landlock,
         devices=model is not None and model.gpu_layers > 0,
@@ -238,6 +240,12 @@ def _parser(*, needs_config: bool) -> argparse.ArgumentParser:
         "--check",
         action="store_true",
         help="read the configuration and the files it names, then exit",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=[each.value for each in Isolation],
+        help="with sandbox: what separates requests, without a configuration (default:"
+        " shared)",
     )
     parser.add_argument(
         "--landlock",
