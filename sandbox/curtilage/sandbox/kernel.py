@@ -12,6 +12,7 @@ from typing import Final
 
 # linux/prctl.h, linux/seccomp.h, linux/sched.h, asm-generic/unistd.h
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_GET_DUMPABLE: Final = 3
 _PR_SET_DUMPABLE: Final = 4
 _SIGKILL: Final = 9
@@ -152,6 +153,11 @@ def end_with_parent() -> None:
     _checked(
         _libc().prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0)))
     )
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own ends (PR_SET_CHILD_SUBREAPER)."""
+    _checked(_libc().prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0))))
 
 
 def unshare(flags: int) -> None:

@@ -17,7 +17,6 @@ from curtilage.sandbox import kernel
 
 # linux/prctl.h, linux/capability.h
 _PR_SET_MEMORY_MERGE: Final = 67
-_CAP_IPC_LOCK: Final = 14
 _OBJECTS: Final = 2  # PYMEM_DOMAIN_OBJ
 _RAW: Final = 0  # PYMEM_DOMAIN_RAW
 _BLOCK: Final = 1000
@@ -105,7 +104,7 @@ def keep_from_disk(proc: Path = Path("/proc")) -> Paging:
     with suppress(OSError):
         _prctl(_PR_SET_MEMORY_MERGE, 0)
     # With a limit, later allocations would fail.
-    if _is_unlimited(proc):
+    if _is_unlimited():
         with suppress(OSError):
             kernel.lock_memory()
             return Paging.LOCKED
@@ -139,19 +138,14 @@ def _checked(result: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _is_unlimited(proc: Path) -> bool:
+def _is_unlimited() -> bool:
     import resource  # noqa: PLC0415 - not on every system
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if hard == resource.RLIM_INFINITY:
-        if soft != hard:
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
+    # Not if CAP_IPC_LOCK lifts the limit: in a namespace of its own, which the wall may
+    # be, a process does not have it any more.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY,) * 2)
         return True
-    # The kernel does not apply the limit to a process with this capability.
-    with suppress(OSError, ValueError, StopIteration):
-        lines = (proc / "self/status").read_text("ascii").splitlines()
-        effective = next(line for line in lines if line.startswith("CapEff:"))
-        return bool(int(effective.split()[1], 16) >> _CAP_IPC_LOCK & 1)
     return False
 
 

@@ -91,12 +91,15 @@ THREADS: Final = {
 """New threads, but no new processes."""
 
 # linux/sched.h: CLONE_NEW*, CLONE_PTRACE, _VFORK, _PARENT, _UNTRACED.
+_TSYNC: Final = 1  # SECCOMP_FILTER_FLAG_TSYNC
 _NOT_FORKED: Final = 0x7E020000 | 0x2000 | 0x4000 | 0x8000 | 0x800000
 
 FORKS: Final = {
-    "clone": Only(argument=0, test=_ANY_BIT, values=(_NOT_FORKED,), allowed=False)
+    "clone": Only(argument=0, test=_ANY_BIT, values=(_NOT_FORKED,), allowed=False),
+    # Its flags: a filter for all threads, as we load one, and nothing else of seccomp.
+    "seccomp": Only(argument=1, test=_EQUAL, values=(_TSYNC,), allowed=True),
 }
-"""New threads and forked processes; none in a namespace of its own."""
+"""New threads and forked processes, none in a namespace of its own; further filters."""
 
 TERMINALS: Final = {
     "ioctl": Only(argument=1, test=_EQUAL, values=(_TIOCSTI, _TIOCLINUX), allowed=False)

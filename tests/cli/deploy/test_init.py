@@ -321,7 +321,14 @@ def test_without_one_the_release_names_none() -> None:
     assert not expectations_from(policy).sandbox
 
 
-@pytest.mark.parametrize("data", [b"GGUF", b"{}", b'{"v":"curtilage/sandbox/v2"}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"GGUF", b"{}", b'{"v":"curtilage/sandbox/v2"}'),
+        description(machine="x86_64", landlock=6, devices=False) + b"\n",
+    ],
+    ids=["a model", "an object", "another form", "a line feed more"],
+)
 def test_a_file_that_describes_no_sandbox_is_refused(
     data: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -192,6 +192,111 @@ async def test_a_worker_that_is_killed_ends_its_own_request_only(
         other.cancel()
 
 
+NO_MORE = """
+import os, errno
+from curtilage.inference.process import __main__ as process
+keeper = process._keeper
+def short(*given):
+    from curtilage.inference.process import forked
+    fork, count = forked._forked, [0]
+    def fails():
+        count[0] += 1
+        # The first one is for the start. Then every other one fails.
+        if count[0] > 1 and count[0] % 2 == 0:
+            raise OSError(errno.EAGAIN, "no more")
+        return fork()
+    forked._forked = fails
+    return keeper(*given)
+process._keeper = short
+process.main()
+"""
+
+
+async def test_a_request_waits_while_no_process_can_be_forked(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(NO_MORE, monkeypatch)
+    async with running(planned(byte_model)) as engine:
+        answers = await asyncio.gather(
+            *(collect(engine, asked(max_tokens=4)) for _ in range(4))
+        )
+        assert all(isinstance(each[-1], Done) for each in answers)
+        assert engine.restarts == 0
+
+
+ONE_DIES = """
+import os
+from curtilage.inference.process import __main__ as process
+keeper = process._keeper
+def one_dies(*given):
+    from curtilage.inference.process import forked
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    confine = forked.Shared.confine
+    def dies(shared, above):
+        try:
+            os.read(reading, 1)
+        except BlockingIOError:
+            return confine(shared, above)
+        os._exit(1)
+    forked.Shared.confine = dies
+    prepared = keeper(*given)
+    os.write(writing, b"x")
+    return prepared
+process._keeper = one_dies
+process.main()
+"""
+
+
+async def test_another_worker_reads_what_one_that_ended_had_not_begun_to_read(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(ONE_DIES, monkeypatch)
+    async with running(planned(byte_model)) as engine:
+        assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
+        assert engine.restarts == 0
+
+
+async def test_an_end_is_reported_when_the_process_has_ended(byte_model: Path) -> None:
+    async with running(planned(byte_model)) as engine:
+        for _ in range(5):
+            assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
+            # Not soon afterwards: with it ends the memory that held the request.
+            assert workers(engine) == []
+
+
+ONE_WAITS = """
+import threading
+from curtilage.inference.process import __main__ as process
+keeper = process._keeper
+def waits(*given):
+    from curtilage.inference.process import forked
+    forked._PULSE_S, forked.IDLE_PULSES = 0.02, 10
+    answer = forked.answer
+    def wait(loaded, request, *more, **named):
+        if request.response_format is not None:
+            threading.Event().wait()
+        return answer(loaded, request, *more, **named)
+    forked.answer = wait
+    return keeper(*given)
+process._keeper = waits
+process.main()
+"""
+
+
+async def test_a_worker_that_does_nothing_ends_while_others_go_on(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(ONE_WAITS, monkeypatch)
+    async with running(planned(byte_model)) as engine:
+        other = await begun(engine)
+        with pytest.raises(EngineFailedError):
+            await collect(engine, replace(asked(), response_format=JsonObject()))
+        assert not other.done()
+        assert engine.restarts == 0
+        other.cancel()
+
+
 async def test_workers_end_with_what_they_were_forked_from(byte_model: Path) -> None:
     async with running(planned(byte_model)) as engine:
         answers = [await begun(engine) for _ in range(2)]

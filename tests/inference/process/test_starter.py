@@ -170,6 +170,17 @@ async def test_without_a_starter_no_engine_is_started(byte_model: Path) -> None:
                 await attempt
 
 
+async def test_its_end_is_noticed_and_nothing_else() -> None:
+    lost = asyncio.Event()
+    async with starter() as starts:
+        starts.watch(lost.set)
+        await starts.reap((await ended(starts)).pid, PATIENCE_S)
+        await asyncio.sleep(0.1)
+        assert not lost.is_set()
+        os.kill(starts.pid, signal.SIGKILL)
+        await asyncio.wait_for(lost.wait(), PATIENCE_S)
+
+
 async def test_its_engines_end_with_it() -> None:
     async with starter() as starts:
         first, second = await starts.start([]), await starts.start([])
@@ -224,6 +235,33 @@ async def test_whoever_gives_up_while_it_is_started_leaves_nothing() -> None:
             await starting_one
         for pid in [each.pid for each in psutil.Process(starts.pid).children()]:
             await gone(pid)
+
+
+@LINUX
+async def test_processes_of_an_engine_that_has_ended_are_reaped(
+    byte_model: Path,
+) -> None:
+    plan = planned(byte_model, isolation="process")
+    long = GenerateRequest(
+        messages=(ChatMessage(role="user", content="hello"),),
+        settings=SamplingSettings(max_tokens=1800, temperature=0),
+    )
+    async with starter() as starts, running(plan, starts) as engine:
+        async with aclosing(engine.generate(long)) as events:
+            await anext(events)
+            (worker,) = psutil.Process(pid_of(engine)).children()
+            await replaced(engine)
+        # As a zombie it would count against the limit of processes.
+        await starts.reap((await ended(starts)).pid, PATIENCE_S)
+        assert not worker.is_running()
+
+
+async def ended(starts: StarterStarts) -> starting.Started:
+    """Start an engine, and close its pipes."""
+    started = await starts.start([])
+    started.to.close()
+    started.from_.close()
+    return started
 
 
 @LINUX

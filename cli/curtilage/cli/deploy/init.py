@@ -321,9 +321,12 @@ def _require_same_release(log: OwnLog, chosen: _Enclave) -> None:
     wanted = {
         kind.value: _sorted(each) for kind, each in chosen.machines.measurements.items()
     }
-    sandbox = "" if chosen.sandbox is None else chosen.sandbox.digest
-    found = (logged, manifest.models, manifest.sandbox)
-    if found != (wanted, (chosen.model.sha256,), sandbox):
+    sandbox = chosen.sandbox
+    found = (logged, manifest.models, manifest.sandbox, manifest.isolation)
+    if found != (
+        *(wanted, (chosen.model.sha256,)),
+        *(("", None) if sandbox is None else (sandbox.digest, sandbox.isolation)),
+    ):
         raise ConfigError(
             f"{log.folder}: its release names other measurements, another model or "
             "another sandbox; publish the new release there (docs/transparency.md), or "

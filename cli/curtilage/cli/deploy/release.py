@@ -5,6 +5,7 @@ whether it is for development.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from typing import Final
 
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import Measurement
-from curtilage.attest.encoding.strict_json import parse_object
+from curtilage.attest.encoding.strict_json import canonical_json, parse_object
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import Tee
 from curtilage.attest.expectations import SNP_TEES, TDX_TEES
@@ -76,6 +77,9 @@ def sandbox_of(data: bytes) -> Sandbox | None:
             return None
         engine = fields.child("processes").child("engine")
     except RefusedError:
+        return None
+    # The digest is of these bytes: not of a file that an editor has put in order.
+    if canonical_json(json.loads(data)) != data:
         return None
     forks = any(name.startswith(_OF_FORKED) for name in engine.names)
     return Sandbox(

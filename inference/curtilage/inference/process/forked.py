@@ -3,21 +3,23 @@
 The *keeper* loads the model, and never computes with it: threads of the library would
 not survive a fork. For each request it forks a *worker*, which confines itself further,
 reads the request from the pipe, answers it with a context of its own, and ends. With it
-ends all memory that held the request. The keeper reads only how long a frame is, and
-numbers of requests.
+ends all memory of this engine that held the request; only then does the keeper report
+the answer's end. It reads only how long a frame is, numbers of requests, and ends,
+which are numbers too.
 
 Workers that have read their requests wait in order until they may compute, as many at a
 time as the engine has sequences. They write into one pipe by turns. A worker that ends
-early ends its own request only.
+early ends its own request only, unless it was reading or writing just then.
 """
 
+import json
 import math
 import os
 import select
 import struct
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Final, cast
@@ -78,15 +80,25 @@ _STATUS: Final = struct.Struct(">q")
 """From a worker: its request's number once it is read, or one of the following."""
 _PROGRESS: Final = -1
 _ENDED: Final = -2
-_NO_MEMORY: Final = -3
+"""The answer's end follows, as JSON, and then the pipe's."""
+_READS: Final = -3
+"""It is confined, and reads its request now."""
+_NO_MEMORY: Final = -4
+_MOST_OF_END: Final = select.PIPE_BUF - _STATUS.size
+"""Written at once, so that the keeper reads all of it or nothing."""
 _PULSE_S: Final = 1.0
 _IDLE: Final = 0.01
 _BUSY_S: Final = 600.0
-"""How long a worker counts as computing without a step, for each of its threads."""
+"""How long a worker may compute without a step, for each of its threads."""
+IDLE_PULSES: Final = 60
+"""How often in a row a worker may have done nothing, while it should compute."""
 LONGEST_DRAW_S: Final = 30.0
 """How long a worker may take to draw one token."""
 _PATIENCE_S: Final = 10.0
 """How long another's frame may take that is being written."""
+FORK_S: Final = 30.0
+"""For how long a process that cannot be forked is tried again."""
+_AGAIN_S: Final = 0.2
 _NEVER_RAN: Final = Done(
     usage=Usage(prompt_tokens=0, completion_tokens=0), finish="cancelled"
 )
@@ -110,13 +122,18 @@ class Shared:
     filtered: bool
     trial: "Trial | None" = None
 
-    def confine(self) -> Wall:
+    def confine(self, keeper: int) -> Wall:
         """Confine a worker further than its keeper; return the layers added.
 
+        Args:
+            keeper: its process id.
+
         Raises:
-            OSError: the kernel refuses.
+            OSError: the kernel refuses, or the keeper has ended.
         """
         end_with_parent()
+        if os.getppid() != keeper:
+            raise OSError("the keeper has ended")
         lower_priority(self.settings.niceness)
         # A fork does not inherit it.
         if self.locked:
@@ -172,17 +189,19 @@ class _Worker:
         pid: its id.
         control: written to.
         status: read from.
+        reads: whether it has begun to read its request.
         number: of its request; None: it has not read it yet.
         began: when it was let compute; None: it waits.
-        ended: whether it has reported an end.
+        end: of its answer, JSON; None: it has not reported one.
     """
 
     pid: int
     control: int
     status: int
+    reads: bool = False
     number: int | None = None
     began: float | None = None
-    ended: bool = False
+    end: bytes | None = None
 
 
 class Keeper:
@@ -198,8 +217,12 @@ class Keeper:
         self._shared = shared
         self._requests = requests
         self._replies = replies
+        self._pid = os.getpid()
         self._workers: dict[int, _Worker] = {}
-        self._is_read = True
+        # Of a frame that a worker is to read, or reads.
+        self._length: int | None = None
+        self._reader: _Worker | None = None
+        self._fork_until_s = 0.0
         self._steps = 0
         self._turn_s = 0.0
 
@@ -217,7 +240,8 @@ class Keeper:
         pid = _forked()
         if pid == 0:
             try:
-                ready = _rehearsed(self._shared, self._shared.confine())
+                wall = self._shared.confine(self._pid)
+                ready = _rehearsed(self._shared, wall)
                 os.write(theirs, encode_frame(ready))
             finally:
                 os._exit(0)
@@ -247,16 +271,20 @@ class Keeper:
         """Answer requests until the parent closes the pipe.
 
         Raises:
-            EngineFailedError: a worker left one of the pipes in the middle of a frame.
-            OSError: the parent is gone, or no process can be forked.
+            EngineFailedError: a worker left one of the pipes in the middle of a frame,
+                or no process can be forked.
+            OSError: the parent is gone.
             ValueError: a frame is no request.
         """
         requests = self._requests.fileno()
         while True:
             self._let_compute()
-            # Not while a worker reads the rest of a frame.
-            waits = [*self._workers, *([requests] if self._is_read else [])]
-            for ready in select.select(waits, [], [])[0]:
+            if self._length is not None and self._reader is None:
+                self._try_to_fork(self._length)
+            # Not while a worker is to read the rest of a frame.
+            waits = [*self._workers, *([requests] if self._length is None else [])]
+            again = self._length is not None and self._reader is None
+            for ready in _readable(waits, _AGAIN_S if again else None):
                 if ready != requests:
                     self._note(self._workers[ready])
                 elif not self._take():
@@ -279,7 +307,8 @@ class Keeper:
         if length is None:
             return False
         if length > CANCEL_BYTES:
-            self._fork(length)
+            self._length = length
+            self._fork_until_s = time.monotonic() + FORK_S
             return True
         numbers = cast("list[object]", read_body(self._requests, length))
         for worker in self._workers.values():
@@ -288,10 +317,25 @@ class Keeper:
                     os.write(worker.control, _CANCEL)
         return True
 
-    def _fork(self, length: int) -> None:
-        theirs, control = os.pipe()
-        status, said = os.pipe()
-        pid = _forked()
+    def _try_to_fork(self, length: int) -> None:
+        """Fork a worker for a frame; it is tried again if that is not possible now.
+
+        Raises:
+            EngineFailedError: it was not for too long.
+        """
+        if time.monotonic() >= self._fork_until_s:
+            raise EngineFailedError("no process can be forked")
+        opened: list[int] = []
+        try:
+            opened += os.pipe()
+            opened += os.pipe()
+            theirs, control, status, said = opened
+            pid = _forked()
+        except OSError:
+            # As many as there may be; others end.
+            for each in opened:
+                os.close(each)
+            return
         if pid == 0:
             code = EXIT_FAILED
             try:
@@ -301,7 +345,8 @@ class Keeper:
                     os.close(worker.status)
                 os.close(control)
                 os.close(status)
-                self._shared.confine()
+                self._shared.confine(self._pid)
+                os.write(said, _STATUS.pack(_READS))
                 value = read_body(self._requests, length)
                 # Whatever takes it over reads no other's request.
                 self._requests.close()
@@ -312,27 +357,37 @@ class Keeper:
                 os._exit(code)
         os.close(theirs)
         os.close(said)
-        self._is_read = False
-        self._workers[status] = _Worker(pid=pid, control=control, status=status)
+        self._reader = _Worker(pid=pid, control=control, status=status)
+        self._workers[status] = self._reader
 
     def _note(self, worker: _Worker) -> None:
         """Take what a worker says of itself."""
-        data = os.read(worker.status, _STATUS.size)
-        if not data:
+        most = _MOST_OF_END if worker.end is not None else _STATUS.size
+        data = os.read(worker.status, most)
+        if worker.end is not None and data:
+            worker.end += data[: _MOST_OF_END - len(worker.end)]
+            return
+        if len(data) != _STATUS.size:
             self._bury(worker)
             return
         (said,) = _STATUS.unpack(data)
         if said == _ENDED:
-            worker.ended = True
-        elif said >= 0:
-            worker.number, self._is_read = said, True
+            worker.end = b""
+        elif said == _READS:
+            worker.reads = True
+        elif said >= 0 and worker is self._reader:
+            worker.number, self._length, self._reader = said, None, None
         # If one is writing, that is progress as well.
         self._steps += 1
         beat = {STEPS: self._steps, TURN_S: self._turn_s}
         self._replies.say(beat, patience_s=0.0)
 
     def _bury(self, worker: _Worker) -> None:
-        """Take notice of a worker's end; report it if it did not."""
+        """Take notice of a worker's end, and report that of its answer.
+
+        Raises:
+            EngineFailedError: it was reading or writing a frame.
+        """
         del self._workers[worker.status]
         os.close(worker.control)
         os.close(worker.status)
@@ -340,13 +395,34 @@ class Keeper:
         if worker.began is not None:
             # Of the last few, so that the estimate follows the current load.
             self._turn_s += (time.monotonic() - worker.began - self._turn_s) / 4
-        if worker.ended:
-            return
-        problem = error_to_value(EngineFailedError("it ended"), loading=False)
-        if worker.number is None or not self._replies.say(
-            [worker.number, problem], patience_s=_PATIENCE_S
-        ):
-            raise EngineFailedError("a worker ended in the middle of a frame")
+        if worker is self._reader:
+            self._reader = None
+            if worker.reads:
+                raise EngineFailedError("a worker ended while it read")
+            time.sleep(_AGAIN_S)
+            return  # another one reads it
+        end = _end_of(worker)
+        if not self._replies.say([worker.number, end], patience_s=_PATIENCE_S):
+            raise EngineFailedError("a worker ended while it wrote")
+
+
+def _end_of(worker: _Worker) -> object:
+    """Return the end of a worker's answer, as a value for the parent."""
+    with suppress(ValueError, RecursionError):
+        if worker.end:
+            end: object = json.loads(worker.end)
+            return end
+    return error_to_value(EngineFailedError("it ended"), loading=False)
+
+
+def _readable(descriptors: Sequence[int], timeout_s: float | None) -> list[int]:
+    """Wait until one of them can be read, or has ended; return which can."""
+    # ``select`` knows 1,024 descriptors.
+    polled = select.poll()
+    for each in descriptors:
+        polled.register(each, select.POLLIN)
+    limit_ms = None if timeout_s is None else 1000 * timeout_s
+    return [each for each, _ in polled.poll(limit_ms)]
 
 
 def _forked() -> int:
@@ -396,6 +472,7 @@ class _Work:
         self._steps = 0
         # Odd during a draw: nothing can stop the library then.
         self._draws = 0
+        self._says = False
 
     def do(self, value: object) -> None:
         """Answer a request, and report its end.
@@ -418,12 +495,14 @@ class _Work:
             end = error_to_value(problem, loading=False)
         except Exception:  # noqa: BLE001 - its caller must hear of any failure
             end = error_to_value(EngineFailedError("it failed"), loading=False)
-        self._replies.say([number, end])
-        self._tell(_ENDED)
+        # Numbers and no text: the keeper passes it on when this process has ended.
+        os.write(self._status, _STATUS.pack(_ENDED) + json.dumps(end).encode("ascii"))
 
     def _answered(self, number: int, asked: object) -> Done:
         def deliver(event: Event) -> None:
+            self._says = True
             self._replies.say([number, to_value(event)])
+            self._says = False
 
         request = from_value(GenerateRequest, asked)
         self._go.wait()
@@ -468,12 +547,13 @@ class _Work:
     def _pulse(self) -> None:
         """Report progress: a step, or time spent on computing one.
 
-        A draw that takes too long ends the process. Not by the clock: it may have been
-        stopped meanwhile.
+        A draw or a step that takes too long ends the process, and so does doing nothing
+        for long, unless it waits to be read. Not by the clock: it may have been stopped
+        meanwhile.
         """
         busy_s = _BUSY_S * (self._shared.settings.threads or available_cpus())
         steps, since_s, used_s = -1, 0.0, 0.0
-        draws, draw_s = 0, 0.0
+        draws, draw_s, idle = 0, 0.0, 0
         while True:
             time.sleep(_PULSE_S)
             before, draws = draws, self._draws
@@ -483,8 +563,14 @@ class _Work:
             before_s, used_s = used_s, time.process_time()
             if steps != self._steps:
                 steps, since_s = self._steps, used_s
-            elif used_s - before_s < _IDLE or used_s - since_s > busy_s:
+            elif used_s - before_s < _IDLE:
+                idle += self._go.is_set() and not self._says
+                if idle >= IDLE_PULSES:
+                    os._exit(EXIT_FAILED)
                 continue
+            elif used_s - since_s > busy_s:
+                os._exit(EXIT_FAILED)
+            idle = 0
             self._tell(_PROGRESS)
 
     def _tell(self, word: int) -> None:
