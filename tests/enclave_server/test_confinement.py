@@ -45,7 +45,6 @@ from curtilage.enclave_server.evidence.report import SocketEvidenceSource
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.service import LOST, NO_STARTER, Surroundings, running
 from curtilage.inference.protocol import EngineInfo
-from curtilage.inference.scripted import ScriptedEngine
 from curtilage.sandbox.escapes import ALL, PASSED, UNFILTERED
 from curtilage.sandbox.trial import (
     LOCKED,
@@ -56,6 +55,7 @@ from curtilage.sandbox.trial import (
     server_description,
 )
 from curtilage.sandbox.wall import Layer, Wall
+from curtilage_dev.scripted_engine import ScriptedEngine
 from support.enclave_deployment import AnyWorld, make_any_world
 from support.enclave_parts import exchange, get
 from support.sandboxes import naming

@@ -82,10 +82,10 @@ from curtilage.inference.protocol import (
     Tool,
     ToolCall,
 )
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.inference.settings import DEFAULTS
 from curtilage.sandbox.wall import Layer, Wall
 from curtilage.wire.shaping import PADDED, UNPADDED
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 from support.byte_model import make_byte_model, sha256_of
 from support.enclave_deployment import make_world
 from support.engine_processes import engines

@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -268,7 +268,15 @@ def free_port() -> int:
 
 def _init(layout: str, folder: Path, *options: str) -> None:
     command = [sys.executable, "-m", "curtilage.cli", "deploy", "init", layout]
-    _run([*command, "--out", str(folder), *options])
+    done = subprocess.run(
+        [*command, "--out", str(folder), *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise FailedError(f"deploy init {layout}: {done.stderr[-600:]}")
 
 
 def _uncomment(path: Path, name: str) -> None:
@@ -297,12 +305,3 @@ def _readable(*places: Path) -> None:
     for place in places:
         for each in (place, *place.rglob("*")):
             each.chmod(0o755 if each.is_dir() else 0o644)
-
-
-def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise FailedError(f"{' '.join(command[1:4])}: {done.stderr[-600:]}")
-    return done.stdout

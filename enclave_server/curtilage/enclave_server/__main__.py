@@ -14,15 +14,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from curtilage.attest.sandbox import Isolation
+from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.enclave_server.config import (
     MAX_CONFIG_BYTES,
     EnclaveConfig,
     parse_config,
 )
 from curtilage.enclave_server.confinement import (
-    PROMISED,
-    SETTINGS,
     description,
     lock,
     require_described,
@@ -54,6 +52,7 @@ from curtilage.enclave_server.process import (
 )
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
 from curtilage.enclave_server.telemetry import LogForm
+from curtilage.sandbox.parent import FORGETTING
 
 VALID: Final = "the configuration is valid"
 EXIT_OK: Final = 0
@@ -136,7 +135,7 @@ def _command(options: argparse.Namespace, *, locks: bool) -> int:
             return _check(config)
         if locks:
             # glibc and Python read these when they start.
-            restart_with(SETTINGS)
+            restart_with(FORGETTING)
         _serve(config, LogForm(options.log), locks=locks)
     except ConfigError as error:
         for problem in error.problems:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from curtilage.attest.encoding.strict_json import canonical_json
 from curtilage.attest.sandbox import (
+    DESCRIPTION_FORM,
     Ephemerality,
     Isolation,
     Memory,
@@ -22,7 +23,6 @@ from curtilage.attest.sandbox import (
 )
 from curtilage.enclave_server.errors import SandboxError
 from curtilage.sandbox.memory import overwrites_freed
-from curtilage.sandbox.parent import FORGETTING
 from curtilage.sandbox.trial import (
     LOCKED,
     NO_SWAP,
@@ -37,16 +37,8 @@ from curtilage.sandbox.wall import Layer, Loaded, Wall
 if TYPE_CHECKING:
     from curtilage.inference.protocol import EngineInfo
 
-FORMAT: Final = "curtilage/sandbox/v1"
 ENGINE: Final = "engine"
 SERVER: Final = "server"
-PROMISED: Final = {
-    Isolation.SHARED: Ephemerality.OVERWRITTEN,
-    Isolation.PROCESS: Ephemerality.PROCESS,
-}
-"""What an enclave states, by what separates requests, if the settings are in force."""
-SETTINGS: Final = FORGETTING
-"""Of the allocator, in the environment of both processes."""
 _NEEDED: Final = (Layer.LANDLOCK, Layer.SECCOMP)
 
 
@@ -207,7 +199,9 @@ def _digest(processes: Mapping[str, Loaded]) -> bytes:
 
 def _described(machine: str, processes: Mapping[str, Loaded]) -> bytes:
     parts = {name: dict(each) for name, each in processes.items()}
-    return canonical_json({"v": FORMAT, "machine": machine, "processes": parts})
+    return canonical_json(
+        {"v": DESCRIPTION_FORM, "machine": machine, "processes": parts}
+    )
 
 
 def _memory(server: Trial, engine: Trial) -> Memory | None:

@@ -1,6 +1,6 @@
 """The engine's interface: requests, events, and one Protocol.
 
-Needs no library: the tests of all other parts run on ``scripted``.
+Needs no library: the tests of all other parts run on a script.
 """
 
 import contextlib
@@ -438,7 +438,6 @@ class EngineInfo:
             ``overwritten`` if freed memory is, too; ``process``: it ends with the one
             that answered; ``none``: nothing is promised.
         paging: why that memory is not swapped; or that it may be.
-        prefix_reuse: always ``off``: nothing of one request serves another.
         adapter_sha256: digest of its LoRA adapter, hex; empty: there is none.
             Measurements of a model are valid only with the same adapter.
     """
@@ -453,7 +452,6 @@ class EngineInfo:
     isolation: Isolation = "shared"
     ephemerality: Literal["none", "overwritten", "process"] = "none"
     paging: Literal["possible", "locked", "no_swap"] = "possible"
-    prefix_reuse: Literal["off"] = "off"
     adapter_sha256: str = ""
 
 

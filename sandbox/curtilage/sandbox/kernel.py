@@ -13,6 +13,7 @@ from typing import Final
 # linux/prctl.h, linux/seccomp.h, linux/sched.h, asm-generic/unistd.h
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_MEMORY_MERGE: Final = 67
 _PR_GET_DUMPABLE: Final = 3
 _PR_SET_DUMPABLE: Final = 4
 _SIGKILL: Final = 9
@@ -153,6 +154,11 @@ def end_with_parent() -> None:
     _checked(
         _libc().prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0)))
     )
+
+
+def forbid_merging() -> None:
+    """Have no page of this process merged with an equal one (PR_SET_MEMORY_MERGE)."""
+    _checked(_libc().prctl(_PR_SET_MEMORY_MERGE, *map(ctypes.c_ulong, (0, 0, 0, 0))))
 
 
 def adopt_orphans() -> None:

@@ -6,7 +6,6 @@ itself is looked at.
 """
 
 import ctypes  # noqa: TID251 - a door
-import os
 import sys
 from contextlib import suppress
 from enum import StrEnum, unique
@@ -15,8 +14,6 @@ from typing import Final
 
 from curtilage.sandbox import kernel
 
-# linux/prctl.h, linux/capability.h
-_PR_SET_MEMORY_MERGE: Final = 67
 _OBJECTS: Final = 2  # PYMEM_DOMAIN_OBJ
 _RAW: Final = 0  # PYMEM_DOMAIN_RAW
 _BLOCK: Final = 1000
@@ -102,7 +99,7 @@ def keep_from_disk(proc: Path = Path("/proc")) -> Paging:
     # Also kept from being merged with equal pages of others, which would take them a
     # measurable time to change. Kernels before 6.4 merge nothing unasked.
     with suppress(OSError):
-        _prctl(_PR_SET_MEMORY_MERGE, 0)
+        kernel.forbid_merging()
     # With a limit, later allocations would fail.
     if _is_unlimited():
         with suppress(OSError):
@@ -125,17 +122,6 @@ def forbid_tracing() -> None:
     if sys.platform != "linux":
         raise AttributeError("prctl")
     kernel.set_dumpable(dumpable=False)
-
-
-def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    _checked(libc.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))))
-
-
-def _checked(result: int) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _is_unlimited() -> bool:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from curtilage.attest.log.manifest import parse_manifest
-from curtilage.attest.sandbox import Isolation
+from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.cli.deploy import init as command
 from curtilage.cli.deploy import layouts, release, table
 from curtilage.cli.deploy.sections import unrouted
@@ -30,7 +30,7 @@ from curtilage.client.endpoint.gateway_file import read_gateway_file
 from curtilage.client.endpoint.keys import Keys
 from curtilage.enclave_server.config import Environment
 from curtilage.enclave_server.config import parse_config as parse_enclave
-from curtilage.enclave_server.confinement import FORMAT, PROMISED, description
+from curtilage.enclave_server.confinement import description
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.document.load import PROFILES, load_policy, profile_text
 from curtilage.policy.expectations import expectations_from
@@ -305,11 +305,6 @@ def test_configuration_and_release_agree_on_what_separates_requests(
     assert init("processes", "--replace") == 0
     config = parse_enclave(Path("o/enclave.toml").read_text())
     assert config.model.isolation == manifest.isolation.value
-
-
-def test_it_knows_what_the_server_states() -> None:
-    assert release.DESCRIPTION_FORM == FORMAT
-    assert release.PROMISED == PROMISED
 
 
 def test_without_one_the_release_names_none() -> None:

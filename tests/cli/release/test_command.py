@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.log.manifest import Residency, parse_manifest
 from curtilage.attest.log.note import parse_hashes
-from curtilage.attest.sandbox import Isolation
+from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
 from curtilage.cli.release.options import Progress
-from curtilage.enclave_server.confinement import PROMISED, description
+from curtilage.enclave_server.confinement import description
 from curtilage.wire.shaping import PADDED, UNPADDED
 from curtilage_dev.log import new_witness
 from support.release_logs import NAME

@@ -50,7 +50,6 @@ _GATEWAY: Final = re.compile(
 _RELAY: Final = re.compile(
     r"https://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?/[a-z0-9][a-z0-9-]{0,31}"
 )
-_MEBIBYTE: Final = 1 << 20
 # What each layout takes, besides --out, --replace and --dry-run.
 _TAKES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -277,7 +276,7 @@ def _model(given: str | None, layout: str) -> EnclaveModel:
     path = Path(given)
     inside = layout == layouts.ENCLAVE
     place = f"/models/{path.name}" if inside else str(path.resolve())
-    return EnclaveModel(path=place, sha256=digest_of(given, _Progress().hashed))
+    return EnclaveModel(path=place, sha256=digest_of(given, HowFar().hashed))
 
 
 def _require_log(arguments: Arguments, folder: Path, chosen: _Enclave) -> OwnLog:
@@ -380,12 +379,3 @@ def _policy_files(
         policy = folder / layouts.POLICY_FILE
         files.append(text_file(policy, what, text, Kept.NEVER))
     return files
-
-
-class _Progress(HowFar):
-    """Progress of hashing a model."""
-
-    def hashed(self, name: str, done: int, total: int) -> None:
-        """Show how much of a file is hashed."""
-        text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
-        self.show(text, last=done == total)

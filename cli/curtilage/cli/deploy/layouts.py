@@ -255,7 +255,6 @@ def _enclave_file(
 
 def _compose(out: Path, name: str) -> Iterator[File]:
     filters = ("seccomp.json", "the containers' filter of system calls")
-    filters = ("seccomp.json", "the containers' filter of system calls")
     for each, what in ((name, "for compose"), filters):
         yield File(path=out / each, what=what, content=partial(shipped, each))
 

@@ -18,7 +18,7 @@ from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import Tee
 from curtilage.attest.expectations import SNP_TEES, TDX_TEES
 from curtilage.attest.log.manifest import ReleaseManifest
-from curtilage.attest.sandbox import Ephemerality, Isolation
+from curtilage.attest.sandbox import DESCRIPTION_FORM, PROMISED, Isolation
 from curtilage.cli.deploy.sections import Root
 from curtilage.client.errors import UsageError
 from curtilage.wire.shaping import PADDED
@@ -41,12 +41,6 @@ _PROVIDERS: Final[Mapping[Tee, str]] = {
 }
 
 
-PROMISED: Final[Mapping[Isolation, Ephemerality]] = {
-    Isolation.SHARED: Ephemerality.OVERWRITTEN,
-    Isolation.PROCESS: Ephemerality.PROCESS,
-}
-"""What becomes of a request's memory; the enclave server has the same (a test)."""
-DESCRIPTION_FORM: Final = "curtilage/sandbox/v1"
 MAX_DESCRIPTION_BYTES: Final = 1024 * 1024
 _OF_FORKED: Final = "forked_"
 
