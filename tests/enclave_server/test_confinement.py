@@ -16,6 +16,7 @@ from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.sandbox import (
     PROCESSES,
+    PROMISED,
     Ephemerality,
     Isolation,
     Memory,
@@ -26,7 +27,6 @@ from curtilage.attest.sandbox import (
 )
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.confinement import (
-    PROMISED,
     Confined,
     description,
     lacking,

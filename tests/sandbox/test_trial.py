@@ -330,7 +330,7 @@ pathlib.Path.read_text = lambda self, *given, **named: (
     files[str(self)] if str(self) in files else read(self, *given, **named))
 def locks(): {locks}
 kernel.lock_memory = locks
-memory._is_unlimited = lambda _proc: True
+memory._is_unlimited = lambda: True
 """
 NONE, ONE = "Filename\n", "Filename\n/dev/sda2\n"
 LOCKS, REFUSES = "return None", "raise OSError(12, 'too much')"

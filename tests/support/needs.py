@@ -313,6 +313,7 @@ PROCESS: Final[Table] = {
     "sandbox/test_escapes.py": (),
     "sandbox/test_memory.py": (
         "test_a_computing_process_is_closed_to_others_of_its_account",
+        "test_a_limit_that_cannot_be_lifted_prevents_it",
         "test_ignored_settings_are_not_in_force",
         "test_memory_is_locked_where_no_limit_prevents_it",
         "test_memory_is_not_merged_with_that_of_others",
