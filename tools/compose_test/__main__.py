@@ -338,7 +338,8 @@ def _require_shown(
     Raises:
         FailedError: it does not.
     """
-    found = cast("dict[str, Any]", json.loads(shown.stdout or "{}")).get("claims") or {}
+    whole = cast("dict[str, Any]", json.loads(shown.stdout or "{}"))
+    found = cast("dict[str, Any]", whole.get("claims") or {})
     shows = cast("list[str]", found.get("shows", []))
     if SHOWN[isolation] - set(shows) or found["isolation"] != isolation:
         raise FailedError(f"attest show: {shows}: {shown.stderr[-400:]}")

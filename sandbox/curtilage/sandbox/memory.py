@@ -130,7 +130,8 @@ def _is_unlimited() -> bool:
     # Not if CAP_IPC_LOCK lifts the limit: in a namespace of its own, which the wall may
     # be, a process does not have it any more.
     with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY,) * 2)
+        unlimited = resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (unlimited, unlimited))
         return True
     return False
 

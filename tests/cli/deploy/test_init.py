@@ -299,12 +299,13 @@ def test_configuration_and_release_agree_on_what_separates_requests(
 ) -> None:
     assert init("processes", "--sandbox", described(forks=forks)[0]) == 0
     manifest = parse_manifest(Path("o/log/manifest.json").read_bytes())
-    assert manifest.isolation is (Isolation.PROCESS if forks else Isolation.SHARED)
-    assert manifest.ephemerality is PROMISED[manifest.isolation]
+    isolation = Isolation.PROCESS if forks else Isolation.SHARED
+    assert manifest.isolation is isolation
+    assert manifest.ephemerality is PROMISED[isolation]
     # The log knows it when the configuration is written again.
     assert init("processes", "--replace") == 0
     config = parse_enclave(Path("o/enclave.toml").read_text())
-    assert config.model.isolation == manifest.isolation.value
+    assert config.model.isolation == isolation.value
 
 
 def test_without_one_the_release_names_none() -> None:
