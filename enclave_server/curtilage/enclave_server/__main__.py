@@ -21,6 +21,7 @@ from curtilage.enclave_server.config import (
     parse_config,
 )
 from curtilage.enclave_server.confinement import (
+    SETTINGS,
     description,
     lock,
     require_described,
@@ -52,7 +53,6 @@ from curtilage.enclave_server.process import (
 )
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
 from curtilage.enclave_server.telemetry import LogForm
-from curtilage.sandbox.parent import FORGETTING
 
 VALID: Final = "the configuration is valid"
 EXIT_OK: Final = 0
@@ -135,7 +135,7 @@ def _command(options: argparse.Namespace, *, locks: bool) -> int:
             return _check(config)
         if locks:
             # glibc and Python read these when they start.
-            restart_with(FORGETTING)
+            restart_with(SETTINGS)
         _serve(config, LogForm(options.log), locks=locks)
     except ConfigError as error:
         for problem in error.problems:

@@ -23,6 +23,7 @@ from curtilage.attest.sandbox import (
 )
 from curtilage.enclave_server.errors import SandboxError
 from curtilage.sandbox.memory import overwrites_freed
+from curtilage.sandbox.parent import FORGETTING
 from curtilage.sandbox.trial import (
     LOCKED,
     NO_SWAP,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 ENGINE: Final = "engine"
 SERVER: Final = "server"
+SETTINGS: Final = FORGETTING
+"""Of the allocator, in the environment of both processes."""
 _NEEDED: Final = (Layer.LANDLOCK, Layer.SECCOMP)
 
 
