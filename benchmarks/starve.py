@@ -53,6 +53,7 @@ READ_S: Final = 0.0015
 """For each character of a prompt: 30 s for a long one."""
 VICTIM: Final = "127.0.0.9"
 LEAST: Final = 0.9
+NOT_KEPT: Final = "NOT KEPT"
 COLUMNS: Final = ("attack", "asked", "answered", "of those alone", "median, s", "worst")
 
 
@@ -201,14 +202,20 @@ def _table(outcomes: Mapping[str, Outcome], scale: Scale) -> Table:
                 max(times_s) if times_s else "-",
             )
         )
-    kept = all(len(each.times_s) >= LEAST * alone for each in outcomes.values())
+    kept = _kept(outcomes)
     return Table(
         title=f"a victim that asks every {EVERY_S:.0f} s, under attack",
         columns=COLUMNS,
         rows=tuple(rows),
         note=f"times as shipped (measured x {1 / scale.factor:.0f}); "
-        f"{LEAST:.0%} of the answers {'kept' if kept else 'NOT KEPT'}",
+        f"{LEAST:.0%} of the answers {'kept' if kept else NOT_KEPT}",
     )
+
+
+def _kept(outcomes: Mapping[str, Outcome]) -> bool:
+    alone = len(outcomes["none"].times_s)
+    answers = [len(each.times_s) for each in outcomes.values()]
+    return alone > 0 and min(answers) >= LEAST * alone
 
 
 def main() -> int:
@@ -216,7 +223,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="curtilage-bench-") as folder:
         (table,) = measure_starve(Path(folder), SHIPPED)
     sys.stdout.write(f"{table.text()}\n{host()}\n")
-    return 0
+    return 1 if NOT_KEPT in table.note else 0
 
 
 if __name__ == "__main__":
