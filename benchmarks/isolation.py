@@ -370,7 +370,7 @@ async def _frames_beside(address: str, rounds: int) -> list[tuple[str | float, .
 def measure_isolation(folder: Path, guesses: int) -> list[Table]:
     """Measure guesses, then a quarter as many answers beside each neighbour.
 
-    With 400 guesses it takes about an hour.
+    With 400 guesses it takes two hours; each part is shown when it is there.
     """
     rounds = max(2, guesses // 4)
     guessed = Table(
@@ -387,16 +387,20 @@ def measure_isolation(folder: Path, guesses: int) -> list[Table]:
         note="how often a wrong guess is slower; times to the first token, "
         f"medians; the control must not be chance; {host()}; {busy()}",
     )
-    # Now: the next one takes as long again.
     progress(f"\n{guessed.text()}\n")
     tokens = asyncio.run(_tokens_beside(rounds))
+    progress(f"\n{_beside(tokens).text()}\n")
     with Processes(folder) as processes:
         stack = Stack(folder=folder, processes=processes)
         stack.start_evidence()
         stack.publish()
         stack.start_enclave()
         frames = asyncio.run(_frames_beside(stack.enclave_address, rounds))
-    beside = Table(
+    return [guessed, _beside([*tokens, *frames])]
+
+
+def _beside(rows: Sequence[tuple[str | float, ...]]) -> Table:
+    return Table(
         title="An answer beside a neighbour of one kind or the other",
         columns=(
             "seen, of the neighbour",
@@ -405,9 +409,8 @@ def measure_isolation(folder: Path, guesses: int) -> list[Table]:
             "gap or spread (95 %)",
             "first token or last text (95 %)",
         ),
-        rows=(*tokens, *frames),
+        rows=tuple(rows),
         note="tokens: inside the engine; frames: what the line sees, padded as "
         "released; own text: when the person who asked read its last text, which "
         f"any shared server tells; {host()}; {busy()}",
     )
-    return [guessed, beside]
