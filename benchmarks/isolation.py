@@ -213,7 +213,10 @@ def _row(title: str, right: Times, wrong: Times) -> tuple[str | float, ...]:
     )
 
 
-REPETITIVE: Final = "Say only the word yes, again and again, a hundred times."
+LINES: Final = "Write one hundred lines. Each line says:"
+REPETITIVE: Final = f"{LINES} I will not talk in class."
+DIVERSE: Final = f"{LINES} what you know of one city."
+"""As many tokens each, and answers that do not end before their limit."""
 VARIED: Final = "Write an article about a city that you know, with many details."
 
 
@@ -237,7 +240,7 @@ PAIRS: Final[Mapping[str, tuple[Neighbour, Neighbour]]] = {
     "its answer: long or short": (Neighbour(_varied, 60), Neighbour(_varied, 2)),
     "its content: repeated or varied": (
         Neighbour(lambda: f"{REPETITIVE} {words(3)}", 60),
-        Neighbour(_varied, 60),
+        Neighbour(lambda: f"{DIVERSE} {words(3)}", 60),
     ),
 }
 OBSERVED_TOKENS: Final = 40
