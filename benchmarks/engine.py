@@ -35,7 +35,7 @@ OWN, PLAIN, SHIPPED = "own", "plain", "shipped"
 these in a process of its own, as people use it."""
 SERIAL, SERVER = "serial", "server"
 AT_LENGTH: Final = (1, 4)
-"""How many clients ask short and longer questions."""
+"""How many clients ask longer questions, too."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ def measure_engine(folder: Path, shape: str = "", rounds: int = ROUNDS) -> list[
         _table(rows, rounds),
         _waits(rows),
         # A shape's own takes a quarter of an hour.
-        *([] if shape else [_lengths(peers, which, max(1, rounds // 2))]),
+        *([] if shape else [_lengths(dict(rows), which, max(1, rounds // 2))]),
         _pause(which, rounds),
         _bandwidth(which, rounds),
     ]
@@ -175,20 +175,24 @@ def _table(rows: list[tuple[int, dict[str, Measured]]], rounds: int) -> Table:
     )
 
 
-def _lengths(peers: list[str], which: Chosen, rounds: int) -> Table:
-    cells: list[tuple[str | float, ...]] = []
-    compared = [OWN, SHIPPED, *(each for each in peers if each == SERVER)]
-    for name, what in (("80 tokens", "load"), ("780 tokens", "long")):
-        for clients in AT_LENGTH:
-            found = _measure(compared, clients, which, rounds, what)
-            cells.append(
-                (
-                    f"{name}, {clients} at once",
-                    median(found[SHIPPED].per_cpu_s),
-                    _ratio(found, OWN, SHIPPED),
-                    _ratio(found, SERVER, SHIPPED),
-                )
-            )
+def _lengths(
+    short: Mapping[int, dict[str, Measured]], which: Chosen, rounds: int
+) -> Table:
+    compared = [each for each in (OWN, SHIPPED, SERVER) if each in short[AT_LENGTH[0]]]
+    long = {
+        clients: _measure(compared, clients, which, rounds, "long")
+        for clients in AT_LENGTH
+    }
+    cells: list[tuple[str | float, ...]] = [
+        (
+            f"{name}, {clients} at once",
+            median(found[clients][SHIPPED].per_cpu_s),
+            _ratio(found[clients], OWN, SHIPPED),
+            _ratio(found[clients], SERVER, SHIPPED),
+        )
+        for name, found in (("80 tokens", short), ("780 tokens", long))
+        for clients in AT_LENGTH
+    ]
     return Table(
         title="Ours as it is shipped: in its own process, on processors without flash "
         "attention",

@@ -91,10 +91,13 @@ def question() -> str:
     )
 
 
-def long_question(which: Chosen) -> str:
-    """Return a prompt of about 780 tokens, 700 in a model whose token is a byte."""
-    text = f"{question()} {'one two three ' * 233}"
-    return text[:700] if which.token_bytes == 1 else text
+def long_question() -> str:
+    """Return a prompt of about 780 tokens."""
+    return f"{question()} {_filler(700)}"
+
+
+def _filler(tokens: int) -> str:
+    return "one two three " * (tokens // 3)
 
 
 Asked = Callable[[], str]
@@ -102,9 +105,9 @@ Ask = Callable[[str], tuple[int, float]]
 """Asks a question; returns the tokens of the answer, and when its first text came."""
 
 
-def _asked(line: str, which: Chosen) -> Asked:
+def _asked(line: str) -> Asked:
     """Return what is asked in a round that a line starts."""
-    return partial(long_question, which) if line.strip() == "long" else question
+    return long_question if line.strip() == "long" else question
 
 
 def _load(ask: Ask, clients: int, asked: Asked) -> Round:
@@ -264,7 +267,7 @@ def _own(peer: str, clients: int, which: Chosen) -> Iterator[str]:
                 yield json.dumps(found)
                 continue
             result = Round()
-            work = partial(_clients, engine, clients, result, _asked(line, which))
+            work = partial(_clients, engine, clients, result, _asked(line))
             _measure(result, lambda: runner.run(work()))  # noqa: B023 - run at once
             yield result.line()
         runner.run(engine.close())
@@ -319,7 +322,7 @@ async def _pause(engine: Engine, which: Chosen) -> dict[str, float]:
         await asyncio.sleep(0.05)
     came = time.perf_counter()
     # It may end at once: then no token comes.
-    text = "one two three " * (LONG_TOKENS // 3)
+    text = _filler(LONG_TOKENS)
     if which.token_bytes == 1:
         text = text[:LONG_TOKENS]
     await _once(engine, text, 1)
@@ -369,7 +372,7 @@ def main() -> int:
     ask(question())
     _say("ready")
     for line in sys.stdin:
-        _say(_load(ask, clients, _asked(line, which)).line())
+        _say(_load(ask, clients, _asked(line)).line())
     return 0
 
 
