@@ -5,6 +5,10 @@ so that other work of the machine affects all of them alike. What counts is toke
 second of processor time, reading included. The peer that answers one after the other is
 ``llama_cpp.Llama``; llama.cpp's server is in ``xllamacpp``, which is not a dependency:
 where it cannot be imported, its column is empty, and the note says so.
+
+All use flash attention, which the server chooses. Ours is shipped without on
+processors, where a token behind a long text takes half the time, and in a process of
+its own: so it is measured too, with short and with longer questions.
 """
 
 import json
@@ -26,8 +30,12 @@ CLIENTS: Final = (1, 2, 4, 8, 16)
 ROUNDS: Final = 3
 ROOT: Final = Path(__file__).resolve().parents[1]
 SKIPPED: Final = "SKIPPED LOUDLY: xllamacpp is not installed, so no server was measured"
-OWN, APART, SERIAL, SERVER = "own", "apart", "serial", "server"
-"""Ours in the measuring process, and in a process of its own, as people use it."""
+OWN, PLAIN, SHIPPED = "own", "plain", "shipped"
+"""Ours in the measuring process, with the server's settings and with its own; and with
+these in a process of its own, as people use it."""
+SERIAL, SERVER = "serial", "server"
+AT_LENGTH: Final = (1, 4)
+"""How many clients ask longer questions, too."""
 
 
 @dataclass(slots=True)
@@ -69,7 +77,7 @@ def measure_engine(folder: Path, shape: str = "", rounds: int = ROUNDS) -> list[
         shape: one of ``SHAPES``; empty: the embedded model.
         rounds: of each measurement.
     """
-    peers = [OWN, APART, SERIAL, *([SERVER] if find_spec("xllamacpp") else [])]
+    peers = [OWN, SHIPPED, SERIAL, *([SERVER] if find_spec("xllamacpp") else [])]
     if SERVER not in peers:
         sys.stdout.write(f"{SKIPPED}\n")
     if shape:
@@ -79,6 +87,8 @@ def measure_engine(folder: Path, shape: str = "", rounds: int = ROUNDS) -> list[
     tables = [
         _table(rows, rounds),
         _waits(rows),
+        # A shape's own takes a quarter of an hour.
+        *([] if shape else [_lengths(dict(rows), which, max(1, rounds // 2))]),
         _pause(which, rounds),
         _bandwidth(which, rounds),
     ]
@@ -93,7 +103,7 @@ def measure_engine(folder: Path, shape: str = "", rounds: int = ROUNDS) -> list[
 
 
 def _measure(
-    peers: list[str], clients: int, which: Chosen, rounds: int
+    peers: list[str], clients: int, which: Chosen, rounds: int, what: str = "load"
 ) -> dict[str, Measured]:
     found = {peer: Measured() for peer in peers}
     with ExitStack() as running:
@@ -104,7 +114,7 @@ def _measure(
         for number in range(rounds):
             progress(f"{clients} at once: round {number + 1} of {rounds}")
             for name, peer in started.items():
-                result = peer.run("load")
+                result = peer.run(what)
                 found[name].per_cpu_s.append(result["tokens"] / result["cpu_s"])
                 found[name].per_s.append(result["tokens"] / result["wall_s"])
                 found[name].first_ms += result["first_ms"]
@@ -146,7 +156,7 @@ def _table(rows: list[tuple[int, dict[str, Measured]]], rounds: int) -> Table:
             for peer in (OWN, SERIAL, SERVER)
         ]
         ratios = (_ratio(found, peer) for peer in (SERIAL, SERVER))
-        cells.append((str(clients), *speeds, *ratios, _ratio(found, OWN, APART)))
+        cells.append((str(clients), *speeds, *ratios, _ratio(found, OWN, SHIPPED)))
     return Table(
         title="Tokens per second of processor time, reading included",
         columns=(
@@ -156,7 +166,7 @@ def _table(rows: list[tuple[int, dict[str, Measured]]], rounds: int) -> Table:
             "server",
             "to serial",
             "to server",
-            "own process to ours",
+            "shipped to ours",
         ),
         rows=tuple(cells),
         note=f"medians of {rounds} rounds in turns; 48 tokens after a question of "
@@ -165,12 +175,39 @@ def _table(rows: list[tuple[int, dict[str, Measured]]], rounds: int) -> Table:
     )
 
 
+def _lengths(
+    short: Mapping[int, dict[str, Measured]], which: Chosen, rounds: int
+) -> Table:
+    compared = [each for each in (OWN, SHIPPED, SERVER) if each in short[AT_LENGTH[0]]]
+    long = {
+        clients: _measure(compared, clients, which, rounds, "long")
+        for clients in AT_LENGTH
+    }
+    cells: list[tuple[str | float, ...]] = [
+        (
+            f"{name}, {clients} at once",
+            median(found[clients][SHIPPED].per_cpu_s),
+            _ratio(found[clients], OWN, SHIPPED),
+            _ratio(found[clients], SERVER, SHIPPED),
+        )
+        for name, found in (("80 tokens", short), ("780 tokens", long))
+        for clients in AT_LENGTH
+    ]
+    return Table(
+        title="Ours as it is shipped: in its own process, on processors without flash "
+        "attention",
+        columns=("question", "tokens/s", "to ours with it", "to server"),
+        rows=tuple(cells),
+        note="tokens per second of processor time, as above",
+    )
+
+
 def _waits(rows: list[tuple[int, dict[str, Measured]]]) -> Table:
     cells: list[tuple[str | float, ...]] = []
     for clients, found in rows:
         waits = [
             median(found[peer].first_ms) if peer in found else "-"
-            for peer in (OWN, APART, SERIAL, SERVER)
+            for peer in (OWN, SHIPPED, SERIAL, SERVER)
         ]
         cells.append((str(clients), *waits, median(found[OWN].per_s)))
     return Table(
@@ -178,7 +215,7 @@ def _waits(rows: list[tuple[int, dict[str, Measured]]]) -> Table:
         columns=(
             "at once",
             "ours",
-            "own process",
+            "as shipped",
             "serial",
             "server",
             "ours, tokens/s",
@@ -192,7 +229,7 @@ def _bandwidth(which: Chosen, rounds: int) -> Table:
     # In the middle of the answer, behind a question of about 80 tokens.
     context = min(CONTEXT_TOKENS, 320 // which.token_bytes + DECODED // 2)
     read = token_bytes_read(which.path, context)
-    with run_engine(OWN, 1, which) as peer:
+    with run_engine(PLAIN, 1, which) as peer:
         found = [peer.run("decode") for _ in range(rounds)]
     rows: list[tuple[str | float, ...]] = [
         (
@@ -215,7 +252,7 @@ def _bandwidth(which: Chosen, rounds: int) -> Table:
 
 
 def _pause(which: Chosen, rounds: int) -> Table:
-    with run_engine(OWN, 5, which) as peer:
+    with run_engine(PLAIN, 5, which) as peer:
         found = [peer.run("pause") for _ in range(rounds)]
     rows: list[tuple[str | float, ...]] = [
         (title, *(each[name] for each in found))

@@ -1,8 +1,10 @@
 """One engine under load, in a process of its own: prints a line of JSON for each round.
 
 ``python -m benchmarks.engine_peer PEER CLIENTS NAME FILE SHA256 BYTES``; each line of
-standard input starts a round: ``load``, ``pause`` or ``decode``. Every engine has the
-same model, one thread, the same prompts and as many places as there are clients.
+standard input starts a round: ``load``, ``long``, ``pause`` or ``decode``. Every engine
+has the same model, one thread, the same prompts, as many places as there are clients,
+and flash attention, as llama.cpp's server chooses. Ours is ``own`` with it, ``plain``
+with what it chooses itself, and ``shipped`` so in a process of its own.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from itertools import count, pairwise
 from typing import Any, Final
@@ -88,18 +91,33 @@ def question() -> str:
     )
 
 
+def long_question() -> str:
+    """Return a prompt of about 780 tokens."""
+    return f"{question()} {_filler(700)}"
+
+
+def _filler(tokens: int) -> str:
+    return "one two three " * (tokens // 3)
+
+
+Asked = Callable[[], str]
 Ask = Callable[[str], tuple[int, float]]
 """Asks a question; returns the tokens of the answer, and when its first text came."""
 
 
-def _load(ask: Ask, clients: int) -> Round:
+def _asked(line: str) -> Asked:
+    """Return what is asked in a round that a line starts."""
+    return long_question if line.strip() == "long" else question
+
+
+def _load(ask: Ask, clients: int, asked: Asked) -> Round:
     """Ask from so many threads."""
     result, lock = Round(), threading.Lock()
 
     def client() -> None:
         for _ in range(_each(clients)):
             began = time.perf_counter()
-            tokens, first = ask(question())
+            tokens, first = ask(asked())
             with lock:
                 result.tokens += tokens
                 result.first_ms.append(1000 * (first - began))
@@ -142,6 +160,7 @@ def _serial(which: Chosen) -> Ask:
         n_ctx=CONTEXT_TOKENS,
         n_threads=THREADS,
         n_threads_batch=THREADS,
+        flash_attn=True,
         verbose=False,
     )
     lock = threading.Lock()
@@ -202,15 +221,16 @@ def _server(clients: int, which: Chosen) -> Ask:
     return ask
 
 
-def _engine(clients: int, which: Chosen, *, apart: bool) -> Engine:
-    """Return our engine; apart: in a process of its own, as client and enclave."""
+def _engine(peer: str, clients: int, which: Chosen) -> Engine:
+    """Return our engine, one of the three."""
     settings = EngineSettings(
         context_tokens=CONTEXT_TOKENS,
         threads=THREADS,
         sequences=max(clients, 1),
         max_queued=64,
+        flash_attention="on" if peer == "own" else "auto",
     )
-    if apart:
+    if peer == "shipped":
         return EngineProcess(
             Plan(
                 model=str(which.path),
@@ -230,9 +250,9 @@ def _engine(clients: int, which: Chosen, *, apart: bool) -> Engine:
     )
 
 
-def _own(clients: int, which: Chosen, *, apart: bool) -> Iterator[str]:
+def _own(peer: str, clients: int, which: Chosen) -> Iterator[str]:
     """Run rounds of ours, on one loop; yield a line for each."""
-    engine = _engine(clients, which, apart=apart)
+    engine = _engine(peer, clients, which)
     with asyncio.Runner() as runner:
         runner.run(engine.start())
         runner.run(_once(engine, question()))
@@ -247,16 +267,17 @@ def _own(clients: int, which: Chosen, *, apart: bool) -> Iterator[str]:
                 yield json.dumps(found)
                 continue
             result = Round()
-            _measure(result, lambda: runner.run(_clients(engine, clients, result)))  # noqa: B023 - run at once
+            work = partial(_clients, engine, clients, result, _asked(line))
+            _measure(result, lambda: runner.run(work()))  # noqa: B023 - run at once
             yield result.line()
         runner.run(engine.close())
 
 
-async def _clients(engine: Engine, clients: int, result: Round) -> None:
+async def _clients(engine: Engine, clients: int, result: Round, asked: Asked) -> None:
     async def client() -> None:
         for _ in range(_each(clients)):
             began = time.perf_counter()
-            times = await _once(engine, question())
+            times = await _once(engine, asked())
             result.tokens += len(times)
             result.first_ms.append(1000 * (times[0] - began))
 
@@ -301,7 +322,7 @@ async def _pause(engine: Engine, which: Chosen) -> dict[str, float]:
         await asyncio.sleep(0.05)
     came = time.perf_counter()
     # It may end at once: then no token comes.
-    text = "one two three " * (LONG_TOKENS // 3)
+    text = _filler(LONG_TOKENS)
     if which.token_bytes == 1:
         text = text[:LONG_TOKENS]
     await _once(engine, text, 1)
@@ -342,16 +363,16 @@ async def _write(engine: Engine, times: list[tuple[float, float]]) -> None:
 def main() -> int:
     """Say when ready, then run a round for each line of standard input."""
     peer, clients, which = sys.argv[1], int(sys.argv[2]), chosen(sys.argv[3:])
-    if peer in {"own", "apart"}:
+    if peer in {"own", "plain", "shipped"}:
         _say("ready")
-        for line in _own(clients, which, apart=peer == "apart"):
+        for line in _own(peer, clients, which):
             _say(line)
         return 0
     ask = _serial(which) if peer == "serial" else _server(clients, which)
     ask(question())
     _say("ready")
-    for _ in sys.stdin:
-        _say(_load(ask, clients).line())
+    for line in sys.stdin:
+        _say(_load(ask, clients, _asked(line)).line())
     return 0
 
 

@@ -213,7 +213,10 @@ def _row(title: str, right: Times, wrong: Times) -> tuple[str | float, ...]:
     )
 
 
-REPETITIVE: Final = "Say only the word yes, again and again, a hundred times."
+LINES: Final = "Write one hundred lines. Each line says:"
+REPETITIVE: Final = f"{LINES} I will not talk in class."
+DIVERSE: Final = f"{LINES} what you know of one city."
+"""As many tokens each, and answers that do not end before their limit."""
 VARIED: Final = "Write an article about a city that you know, with many details."
 
 
@@ -237,7 +240,7 @@ PAIRS: Final[Mapping[str, tuple[Neighbour, Neighbour]]] = {
     "its answer: long or short": (Neighbour(_varied, 60), Neighbour(_varied, 2)),
     "its content: repeated or varied": (
         Neighbour(lambda: f"{REPETITIVE} {words(3)}", 60),
-        Neighbour(_varied, 60),
+        Neighbour(lambda: f"{DIVERSE} {words(3)}", 60),
     ),
 }
 OBSERVED_TOKENS: Final = 40
@@ -370,7 +373,7 @@ async def _frames_beside(address: str, rounds: int) -> list[tuple[str | float, .
 def measure_isolation(folder: Path, guesses: int) -> list[Table]:
     """Measure guesses, then a quarter as many answers beside each neighbour.
 
-    With 400 guesses it takes about an hour.
+    With 400 guesses it takes two hours; each part is shown when it is there.
     """
     rounds = max(2, guesses // 4)
     guessed = Table(
@@ -387,16 +390,20 @@ def measure_isolation(folder: Path, guesses: int) -> list[Table]:
         note="how often a wrong guess is slower; times to the first token, "
         f"medians; the control must not be chance; {host()}; {busy()}",
     )
-    # Now: the next one takes as long again.
     progress(f"\n{guessed.text()}\n")
     tokens = asyncio.run(_tokens_beside(rounds))
+    progress(f"\n{_beside(tokens).text()}\n")
     with Processes(folder) as processes:
         stack = Stack(folder=folder, processes=processes)
         stack.start_evidence()
         stack.publish()
         stack.start_enclave()
         frames = asyncio.run(_frames_beside(stack.enclave_address, rounds))
-    beside = Table(
+    return [guessed, _beside([*tokens, *frames])]
+
+
+def _beside(rows: Sequence[tuple[str | float, ...]]) -> Table:
+    return Table(
         title="An answer beside a neighbour of one kind or the other",
         columns=(
             "seen, of the neighbour",
@@ -405,9 +412,8 @@ def measure_isolation(folder: Path, guesses: int) -> list[Table]:
             "gap or spread (95 %)",
             "first token or last text (95 %)",
         ),
-        rows=(*tokens, *frames),
+        rows=tuple(rows),
         note="tokens: inside the engine; frames: what the line sees, padded as "
         "released; own text: when the person who asked read its last text, which "
         f"any shared server tells; {host()}; {busy()}",
     )
-    return [guessed, beside]

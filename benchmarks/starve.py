@@ -121,13 +121,16 @@ class Outcome:
 
 def measure_starve(folder: Path, scale: Scale = TENTH) -> list[Table]:
     """Measure each attack after the other, and the victim alone."""
+    return [_table(_outcomes(folder, scale), scale)]
+
+
+def _outcomes(folder: Path, scale: Scale) -> Mapping[str, Outcome]:
     with Processes(folder) as processes:
         stack = _stack(folder, processes, scale)
-        outcomes = {
+        return {
             name: asyncio.run(_measure(stack, attack, scale))
             for name, attack in ATTACKS.items()
         }
-    return [_table(outcomes, scale)]
 
 
 def _stack(folder: Path, processes: Processes, scale: Scale) -> Stack:
@@ -201,22 +204,27 @@ def _table(outcomes: Mapping[str, Outcome], scale: Scale) -> Table:
                 max(times_s) if times_s else "-",
             )
         )
-    kept = all(len(each.times_s) >= LEAST * alone for each in outcomes.values())
     return Table(
         title=f"a victim that asks every {EVERY_S:.0f} s, under attack",
         columns=COLUMNS,
         rows=tuple(rows),
         note=f"times as shipped (measured x {1 / scale.factor:.0f}); "
-        f"{LEAST:.0%} of the answers {'kept' if kept else 'NOT KEPT'}",
+        f"{LEAST:.0%} of the answers {'kept' if _kept(outcomes) else 'NOT KEPT'}",
     )
+
+
+def _kept(outcomes: Mapping[str, Outcome]) -> bool:
+    alone = len(outcomes["none"].times_s)
+    answers = [len(each.times_s) for each in outcomes.values()]
+    return alone > 0 and min(answers) >= LEAST * alone
 
 
 def main() -> int:
     """Measure with the shipped times; print the table."""
     with tempfile.TemporaryDirectory(prefix="curtilage-bench-") as folder:
-        (table,) = measure_starve(Path(folder), SHIPPED)
-    sys.stdout.write(f"{table.text()}\n{host()}\n")
-    return 0
+        outcomes = _outcomes(Path(folder), SHIPPED)
+    sys.stdout.write(f"{_table(outcomes, SHIPPED).text()}\n{host()}\n")
+    return 0 if _kept(outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from curtilage.client.chat.query import (
     ToolCall,
     single_query,
 )
+from curtilage.client.on_premises import server as on_premises
 
 CANARY = "canary-e21b"
 TEXT = st.text(max_size=30)
@@ -145,10 +146,13 @@ def filled(kind: Any, marks: Iterator[int], *, schema: bool = True) -> Any:  # n
 
 @pytest.mark.parametrize("schema", [False, True])
 def test_no_string_of_a_query_reaches_the_payload_unread(schema: bool) -> None:
-    """By the types, so that a new field is noticed."""
+    """By the types, so that a new field is noticed; for both kinds of server."""
     marks = count(1)
     query: Query = filled(Query, marks, schema=schema)
-    payload = query.payload().content.decode()
+    # A choice by name leaves the other tools out.
+    whole = replace(query, tool_choice="auto")
+    body = on_premises._body(whole, "m")  # pyright: ignore[reportPrivateUsage]
+    payload = (query.payload().content + body).decode()
     inspected = "\n".join(leaf.text for leaf in query.leaves())
     sent = [f"mark{mark}." for mark in range(1, next(marks))]
     sent += [f"9{mark:06}" for mark in range(1, next(marks))]
