@@ -198,9 +198,9 @@ PROCESS: Final[Table] = {
     "enclave_server/stapler/test_command.py": (),
     "enclave_server/test_confinement.py": (
         "test_a_locked_server_ends_with_the_evidence_process",
-        "test_a_server_ends_with_what_starts_its_engines",
         "test_a_release_that_names_another_is_not_served",
         "test_a_release_that_names_none_is_served_without_a_statement",
+        "test_a_server_ends_with_what_starts_its_engines",
         "test_an_escape_of_the_engine_ends_it_before_there_is_evidence",
         "test_an_escape_of_the_server_ends_it_before_a_model_is_loaded",
         "test_what_is_missing_is_said_and_nothing_stated",
