@@ -22,6 +22,7 @@ from benchmarks.boundary import measure_boundary
 from benchmarks.decisions import measure_decisions, measure_detectors, measure_workers
 from benchmarks.egress import measure_egress
 from benchmarks.engine import measure_engine
+from benchmarks.forgetting import measure_forgetting
 from benchmarks.isolation import measure_isolation
 from benchmarks.long import measure_long
 from benchmarks.memory import measure_memory
@@ -73,6 +74,9 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_workers(),
     ],
     "engine": lambda read, folder: measure_engine(folder, read.shape, read.rounds),
+    "forgetting": lambda read, folder: measure_forgetting(
+        folder, read.shape, read.rounds
+    ),
     "long": lambda _, __: measure_long(),
     "egress": lambda read, _: measure_egress(read.requests, ENCRYPTED),
     "memory": lambda _, folder: measure_memory(folder),
@@ -131,9 +135,12 @@ def main() -> int:
         "--shape",
         choices=sorted(SHAPES),
         default="",
-        help="engine: random weights of this shape instead of the embedded model",
+        help="engine, forgetting: random weights of this shape instead of the "
+        "embedded model",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="engine: rounds (3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="engine, forgetting: rounds (3)"
+    )
     parser.add_argument(
         "--guesses", type=int, default=400, help="isolation: of each kind (400)"
     )

@@ -16,7 +16,6 @@ CONNECT_S: Final = 5.0
 CLIENTS: Final = 200
 ASKS_EVERY_S: Final = 10.0
 DEAD_S: Final = 600.0
-AFTER_S: Final = 120.0
 
 
 def measure_crowd() -> Table:

@@ -1,5 +1,5 @@
 # Makes the engine's build a third of what it would be (docs/decisions/0004);
-# tools/bootstrap.py and enclave_server/Dockerfile both use it.
+# tools/bootstrap.py uses it.
 #
 # Pass it as CMAKE_PROJECT_llama_cpp_INCLUDE=<absolute path>, the form that acts
 # on that one project; CMAKE_PROJECT_INCLUDE acts on every project and recurses.

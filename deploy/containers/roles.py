@@ -6,6 +6,8 @@ from typing import Final
 
 from deploy.image.rootfs import ENVIRONMENT, PYTHON, PYTHON_OPTIONS
 
+from curtilage.sandbox.parent import FORGETTING
+
 USER: Final = 65532
 """The number of the only user besides root; no account of usual systems has it."""
 AUTHORITIES: Final = "etc/ssl/certs/ca-certificates.crt"
@@ -95,7 +97,11 @@ ROLES: Final[Mapping[str, Role]] = {
         requirements="client.txt",
         module="curtilage.cli",
         arguments=("serve",),
-        environment={"XDG_STATE_HOME": STATE, "XDG_DATA_HOME": "/usr/share"},
+        environment={
+            **FORGETTING,
+            "XDG_STATE_HOME": STATE,
+            "XDG_DATA_HOME": "/usr/share",
+        },
         folders=("usr/share/curtilage", "models"),
         state=("var/lib/curtilage",),
         engine=True,

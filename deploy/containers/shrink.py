@@ -40,7 +40,6 @@ _OTHERS: Final = re.compile(
 _ELF: Final = b"\x7fELF\x02\x01"  # of 64 bits, little-endian
 _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")
-_LOADED: Final = 1  # PT_LOAD
 
 
 def is_read(path: str) -> bool:

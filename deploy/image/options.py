@@ -14,8 +14,8 @@ EMBEDDED: Final = "embedded"
 NO_MODEL: Final = "none"
 
 # The kinds of evidence that an image supports, with the process that acquires it and
-# the external files that it needs before the server can verify itself. There is no
-# provider for Azure's on TDX yet.
+# the external files that it needs before the server can verify itself. Azure's TDX is
+# missing: the stapler would have to run in the image, which reaches no network.
 PROVIDERS: Final = {
     "sev-snp": "tsm",
     "tdx": "tsm",

@@ -32,6 +32,7 @@ from deploy.image.wheels import SITE, add_wheel
 from curtilage.attest.evidence import Tee
 from curtilage.enclave_server.config import EnclaveConfig, parse_config
 from curtilage.enclave_server.errors import ConfigError
+from curtilage.sandbox.parent import FORGETTING
 
 GUEST: Final = Path(__file__).resolve().parent / "guest"
 PYTHON: Final = "/usr/bin/python3.11"
@@ -75,8 +76,7 @@ ENVIRONMENT: Final = {
     "HOME": "/nonexistent",
     "LANG": "C.UTF-8",
     "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONMALLOC": "malloc",
-    "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
+    **FORGETTING,
     "GOMP_SPINCOUNT": "0",
     "OMP_WAIT_POLICY": "passive",
     "GGML_NO_BACKTRACE": "1",

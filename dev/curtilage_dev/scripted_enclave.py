@@ -31,7 +31,7 @@ from curtilage.inference.protocol import (
     GenerateRequest,
     Token,
 )
-from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
+from curtilage_dev.scripted_engine import SCRIPTED_INFO, Script, ScriptedEngine
 
 SCRIPTED_SHA256: Final = SCRIPTED_INFO.model_sha256
 WORD: Final = "word "

@@ -31,13 +31,13 @@ from curtilage.client.routing.thresholds import Shipped, packed
 from curtilage.client.routing.trace import model_tag
 from curtilage.client.session import Session
 from curtilage.inference.errors import ModelFileError
-from curtilage.inference.scripted import ScriptedEngine
 from curtilage.lab.commands import evaluate
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.document.load import load_policy, load_profile
 from curtilage.policy.document.model import Policy
 from curtilage.policy.signing import public_pem
 from curtilage.wire.hpke import xwing
+from curtilage_dev.scripted_engine import ScriptedEngine
 from support.byte_model import make_byte_model, sha256_of
 from support.client_parts import ScriptedInspector
 from support.drafts import THRESHOLDS

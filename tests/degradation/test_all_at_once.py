@@ -26,8 +26,8 @@ from curtilage.client.local.reasons import LocalFailure
 from curtilage.client.local.registry.machine import on_battery
 from curtilage.client.queue.deferred_store import QueueFullError
 from curtilage.client.system.fair_queue import FairQueue
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_policy
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 from curtilage_dev.stack import Stack
 from support.evil_relay import evil_relay
 

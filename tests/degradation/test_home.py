@@ -20,8 +20,8 @@ from curtilage.client.errors import NOTHING_SENT
 from curtilage.client.failure_texts import FAILURE_TEXTS
 from curtilage.client.local.model import LocalModel
 from curtilage.client.local.reasons import LocalFailure
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.policy.document.load import load_profile
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 from curtilage_dev.stack import Stack
 from support.byte_model import make_byte_model, sha256_of
 from support.evil_relay import evil_relay

@@ -10,7 +10,12 @@ from tools.compose_test.checks import CHECKS
 from tools.compose_test.errors import CannotRunError, FailedError
 from tools.compose_test.mutants import MUTANTS, Mutant, mutated
 from tools.compose_test.network import Settings, effective_rules, restoring_rules
-from tools.compose_test.soak import MEBIBYTE, has_grown, outcome_of
+from tools.compose_test.soak import (
+    MEBIBYTE,
+    has_grown,
+    outcome_of,
+    outcome_of_none,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text("utf-8")
@@ -113,11 +118,17 @@ def test_an_outcome_is_a_route_an_error_or_unclear(
     assert outcome_of(status, route, code) == outcome
 
 
+def test_callers_may_see_that_the_client_was_killed_and_nothing_else() -> None:
+    assert outcome_of_none(client_lives=False) == "connection error"
+    assert outcome_of_none(client_lives=True) == "unclear"
+
+
 def test_memory_that_grows_is_seen() -> None:
     size = 200 * MEBIBYTE
     assert not has_grown([size])
-    assert not has_grown([size, size // 2, size, size + 40 * MEBIBYTE])
-    assert has_grown([size, size, size, size * 2])
+    # At first it fills caches; one sample says nothing.
+    assert not has_grown([size // 2, size // 2, size, size, size * 2, size, size])
+    assert has_grown([size + count * 4 * MEBIBYTE for count in range(12)])
 
 
 # Where no engine can run.

@@ -352,6 +352,16 @@ def test_challenges_are_off_unless_enabled() -> None:
         ("[model]", "[model]\ngpu_layers = -1", "model.gpu_layers: must be 0 to"),
         (
             "[model]",
+            '[model]\nisolation = "none"',
+            "model.isolation: must be one of sh",
+        ),
+        (
+            "[model]",
+            '[model]\nisolation = "process"\ngpu_layers = 1',
+            'model.isolation: "process" computes no layer on a GPU',
+        ),
+        (
+            "[model]",
             '[model]\nkv_type = "q8_0"\nflash_attention = "off"',
             "model.kv_type: a quantised one needs flash attention",
         ),
@@ -472,3 +482,6 @@ def test_the_model_computes_as_configured() -> None:
         "on",
         40,
     )
+    assert (usual.isolation, found.isolation) == ("shared", "shared")
+    apart = parse_config(text_of(TABLES + 'isolation = "process"\n')).model
+    assert apart.isolation == "process"

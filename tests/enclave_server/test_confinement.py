@@ -16,6 +16,7 @@ from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.sandbox import (
     PROCESSES,
+    PROMISED,
     Ephemerality,
     Isolation,
     Memory,
@@ -26,8 +27,6 @@ from curtilage.attest.sandbox import (
 )
 from curtilage.enclave_server.config import EnclaveConfig
 from curtilage.enclave_server.confinement import (
-    EPHEMERALITY,
-    ISOLATION,
     Confined,
     description,
     lacking,
@@ -39,13 +38,13 @@ from curtilage.enclave_server.errors import (
     BundleError,
     EnclaveError,
     EvidenceError,
+    ModelError,
     SandboxError,
 )
 from curtilage.enclave_server.evidence.report import SocketEvidenceSource
 from curtilage.enclave_server.model import Model
-from curtilage.enclave_server.service import LOST, Surroundings, running
+from curtilage.enclave_server.service import LOST, NO_STARTER, Surroundings, running
 from curtilage.inference.protocol import EngineInfo
-from curtilage.inference.scripted import ScriptedEngine
 from curtilage.sandbox.escapes import ALL, PASSED, UNFILTERED
 from curtilage.sandbox.trial import (
     LOCKED,
@@ -56,6 +55,7 @@ from curtilage.sandbox.trial import (
     server_description,
 )
 from curtilage.sandbox.wall import Layer, Wall
+from curtilage_dev.scripted_engine import ScriptedEngine
 from support.enclave_deployment import AnyWorld, make_any_world
 from support.enclave_parts import exchange, get
 from support.sandboxes import naming
@@ -67,19 +67,34 @@ SERVER = Trial(
 )
 ENGINE = replace(SERVER, loaded=engine_description(MACHINE, 6, devices=False))
 WALL = Wall(standing=frozenset({Layer.LANDLOCK, Layer.SECCOMP}))
-CONFINED = Confined(wall=WALL, trial=SERVER)
-STATED = statement_of(CONFINED, ENGINE, EPHEMERALITY)
+CONFINED = Confined(wall=WALL, trial=SERVER, overwrites=True)
+INFO = EngineInfo(
+    model_id="m",
+    model_sha256="00" * 32,
+    template_sha256="00" * 32,
+    architecture="llama",
+    context_tokens=512,
+    threads=1,
+    ephemerality="overwritten",
+    paging="no_swap",
+)
+FORKING = replace(INFO, isolation="process", ephemerality="process")
+STATED = statement_of(CONFINED, ENGINE, INFO)
 ESCAPED = ANSWERS | {"tcp": PASSED, "create": PASSED}
 
 
 # What is stated.
 
 
-def test_what_was_loaded_is_what_the_command_describes() -> None:
-    stated = statement_of(CONFINED, ENGINE, EPHEMERALITY)
-    described = description(machine=MACHINE, landlock=6, devices=False)
+@pytest.mark.parametrize("info", [INFO, FORKING], ids=lambda each: each.isolation)
+def test_what_was_loaded_is_what_the_command_describes(info: EngineInfo) -> None:
+    forks = info.isolation == "process"
+    loaded = engine_description(MACHINE, 6, devices=False, forks=forks)
+    stated = statement_of(CONFINED, replace(ENGINE, loaded=loaded), info)
+    described = description(machine=MACHINE, landlock=6, devices=False, forks=forks)
     assert stated.loaded == sha256(described).digest()
-    assert (stated.isolation, stated.ephemerality) == (ISOLATION, EPHEMERALITY)
+    assert stated.isolation == info.isolation
+    assert stated.ephemerality == PROMISED[stated.isolation] == info.ephemerality
     require_held(stated.result)
     assert parse_statement(encode_statement(stated)) == stated
     assert tuple(each.name for each in stated.result.processes) == PROCESSES
@@ -87,8 +102,19 @@ def test_what_was_loaded_is_what_the_command_describes() -> None:
         assert set(each.denied) == set(ANSWERS)
 
 
-def test_what_the_engine_says_of_itself_is_what_the_command_prints() -> None:
-    assert EngineInfo.__dataclass_fields__["ephemerality"].default == EPHEMERALITY
+@pytest.mark.parametrize("info", [INFO, FORKING], ids=lambda each: each.isolation)
+def test_nothing_is_promised_where_the_server_does_not_overwrite(
+    info: EngineInfo,
+) -> None:
+    keeping = replace(CONFINED, overwrites=False)
+    stated = statement_of(keeping, ENGINE, info)
+    assert stated.ephemerality is Ephemerality.NONE
+    assert stated.isolation == info.isolation
+
+
+def test_what_the_engine_does_not_promise_is_not_stated() -> None:
+    stated = statement_of(CONFINED, ENGINE, replace(INFO, ephemerality="none"))
+    assert stated.ephemerality is Ephemerality.NONE
 
 
 @pytest.mark.parametrize("key", sorted(SERVER.loaded))
@@ -99,18 +125,18 @@ def test_the_digest_is_of_everything_that_was_loaded(name: str, key: str) -> Non
         server = replace(SERVER, loaded={**SERVER.loaded, key: "another"})
     else:
         engine = replace(ENGINE, loaded={**ENGINE.loaded, key: "another"})
-    other = statement_of(Confined(wall=WALL, trial=server), engine, EPHEMERALITY)
-    assert other.loaded != statement_of(CONFINED, ENGINE, EPHEMERALITY).loaded
+    other = statement_of(Confined(wall=WALL, trial=server), engine, INFO)
+    assert other.loaded != statement_of(CONFINED, ENGINE, INFO).loaded
 
 
-def test_a_description_names_its_machine_and_its_devices() -> None:
+def test_a_description_names_its_machine_its_devices_and_its_forks() -> None:
     described = {
-        description(machine=machine, landlock=landlock, devices=devices)
+        description(machine=machine, landlock=landlock, devices=devices, forks=forks)
         for machine in ("x86_64", "aarch64")
         for landlock in (5, 6)
-        for devices in (False, True)
+        for devices, forks in ((False, False), (True, False), (False, True))
     }
-    assert len(described) == 8
+    assert len(described) == 12
     for each in described:
         assert each == each.strip()
         assert set(json.loads(each)) == {"v", "machine", "processes"}
@@ -123,6 +149,8 @@ def test_a_digest_of_another_description_is_refused() -> None:
     require_described(ours, devices=False)
     with pytest.raises(SandboxError, match=f"names the sandbox {ours}"):
         require_described(ours, devices=True)
+    with pytest.raises(SandboxError, match=f"names the sandbox {ours}"):
+        require_described(ours, devices=False, forks=True)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +169,10 @@ def test_memory_counts_if_it_is_kept_in_both_processes(
 ) -> None:
     confined = Confined(wall=WALL, trial=replace(SERVER, memory=server))
     other = replace(ENGINE, memory=engine)
-    missing = lacking(confined, other)
+    missing = lacking(confined, other, INFO)
     assert bool(missing) is (memory is None)
     if memory is not None:
-        stated = statement_of(confined, other, EPHEMERALITY)
+        stated = statement_of(confined, other, INFO)
         assert stated.result.memory is memory
 
 
@@ -175,8 +203,14 @@ def test_memory_counts_if_it_is_kept_in_both_processes(
 def test_whatever_is_missing_is_said(
     confined: Confined, engine: Trial | None, why: str
 ) -> None:
-    assert lacking(CONFINED, ENGINE) == ()
-    assert any(each.startswith(why) for each in lacking(confined, engine))
+    assert lacking(CONFINED, ENGINE, INFO) == ()
+    assert any(each.startswith(why) for each in lacking(confined, engine, INFO))
+
+
+def test_memory_that_may_be_swapped_is_not_stated() -> None:
+    swapped = lacking(CONFINED, ENGINE, replace(INFO, paging="possible"))
+    assert swapped == ("memory may be swapped to a disk, and cannot be locked",)
+    assert lacking(CONFINED, ENGINE, None) == ("engine: it is not a process of ours",)
 
 
 def test_whoever_gets_out_does_not_serve() -> None:
@@ -204,6 +238,12 @@ class TriedModel(Model):
     @override
     def trial(self) -> Trial | None:
         return self._found
+
+    @property
+    @override
+    def info(self) -> EngineInfo:
+        scripted = super().info
+        return replace(scripted, ephemerality=INFO.ephemerality, paging=INFO.paging)
 
 
 class Said:
@@ -379,7 +419,7 @@ async def test_a_locked_server_ends_with_the_evidence_process(
     path, ended = tmp_path / "e.sock", asyncio.Queue[EnclaveError]()
     # Without the filter it can connect again.
     standing = WALL.standing if filtered else frozenset({Layer.LANDLOCK})
-    server = Confined(wall=Wall(standing=standing), trial=SERVER)
+    server = replace(CONFINED, wall=Wall(standing=standing))
     evidence = await asyncio.start_unix_server(accept, path)
     around = surroundings(world, said, server=server, source=Connected(path, world))
     async with running(world.config, around, end=ended.put_nowait) as address:
@@ -406,3 +446,18 @@ async def test_without_an_evidence_process_nothing_is_locked(tmp_path: Path) -> 
         async with running(world.config, surroundings(world, said, source=source)):
             pytest.fail("it serves")
     assert said.order == []
+
+
+async def test_a_server_ends_with_what_starts_its_engines(tmp_path: Path) -> None:
+    world, said = plain(tmp_path), Said()
+    watched: list[Callable[[], object]] = []
+    around = replace(surroundings(world, said), watch=watched.append)
+    ended = asyncio.Queue[EnclaveError]()
+    async with running(world.config, around, end=ended.put_nowait) as address:
+        (lost,) = watched
+        assert ended.empty()
+        lost()
+        why = ended.get_nowait()
+        assert isinstance(why, ModelError)
+        assert str(why) == NO_STARTER
+        assert (await exchange(address, get("/healthz"))).status == 200

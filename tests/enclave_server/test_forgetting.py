@@ -32,8 +32,8 @@ from curtilage.inference.protocol import (
     Token,
     Usage,
 )
-from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.wire.shaping import UNPADDED, TransportParameters
+from curtilage_dev.scripted_engine import SCRIPTED_INFO
 from support.enclave_parts import (
     CHUNKED,
     JSON,

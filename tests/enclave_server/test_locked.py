@@ -21,16 +21,13 @@ from curtilage.attest.evidence_json import parse_bundle
 from curtilage.attest.log.manifest import ReleaseManifest
 from curtilage.attest.sandbox import (
     Ephemerality,
+    Isolation,
     SandboxStatement,
     parse_statement,
     require_held,
 )
-from curtilage.enclave_server.confinement import (
-    EPHEMERALITY,
-    ISOLATION,
-    description,
-)
-from curtilage.enclave_server.service import LOST
+from curtilage.enclave_server.confinement import description
+from curtilage.enclave_server.service import LOST, NO_STARTER
 from curtilage.inference.process.starter import STARTER
 from curtilage.inference.process.starting import MODULE
 from curtilage.sandbox.parent import FORGETTING
@@ -75,8 +72,19 @@ def named(manifest: ReleaseManifest) -> ReleaseManifest:
     return replace(
         manifest,
         sandbox=sha256(description(devices=False)).hexdigest(),
-        isolation=ISOLATION,
-        ephemerality=EPHEMERALITY,
+        isolation=Isolation.SHARED,
+        ephemerality=Ephemerality.OVERWRITTEN,
+    )
+
+
+def forking(manifest: ReleaseManifest) -> ReleaseManifest:
+    """Return the release that names the sandbox with a process for each request."""
+    described = description(devices=False, forks=True)
+    return replace(
+        manifest,
+        sandbox=sha256(described).hexdigest(),
+        isolation=Isolation.PROCESS,
+        ephemerality=Ephemerality.PROCESS,
     )
 
 
@@ -85,7 +93,7 @@ def another(manifest: ReleaseManifest) -> ReleaseManifest:
 
 
 def forgetful(manifest: ReleaseManifest) -> ReleaseManifest:
-    return replace(named(manifest), ephemerality=Ephemerality.OVERWRITTEN)
+    return replace(named(manifest), ephemerality=Ephemerality.PROCESS)
 
 
 def unnamed(manifest: ReleaseManifest) -> ReleaseManifest:
@@ -138,6 +146,7 @@ def prepare(
     folder: Path,
     change: Callable[[ReleaseManifest], ReleaseManifest],
     extra: str,
+    model_extra: str = "",
 ) -> Emulator:
     """Write the files of a server; return the processor that it will ask."""
     model = make_byte_model(folder / "model.gguf")
@@ -150,6 +159,7 @@ def prepare(
     text = config_text(folder, deployment, extra=extra, anchors=NITRO)
     text = text[: text.index("[model]")]
     text += f'[model]\npath = "{model}"\nsha256 = "{sha256_of(model)}"\n'
+    text += model_extra
     (folder / "enclave.toml").write_text(text, "utf-8")
     listen = folder / "evidence.sock"
     settings = EmulatorConfig(
@@ -164,11 +174,12 @@ async def begun(
     *command: str,
     change: Callable[[ReleaseManifest], ReleaseManifest] = named,
     extra: str = "",
+    model_extra: str = "",
     err: int = asyncio.subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Server]:
     """Start a server, which may end before it is ready."""
-    emulator = prepare(folder, change, extra)
+    emulator = prepare(folder, change, extra, model_extra)
     await emulator.start()
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -196,10 +207,13 @@ async def started(
     *command: str,
     change: Callable[[ReleaseManifest], ReleaseManifest] = named,
     extra: str = "",
+    model_extra: str = "",
     err: int = asyncio.subprocess.PIPE,
 ) -> AsyncGenerator[Server]:
     """Start a server, and wait until it is ready."""
-    async with begun(folder, *command, change=change, extra=extra, err=err) as server:
+    async with begun(
+        folder, *command, change=change, extra=extra, model_extra=model_extra, err=err
+    ) as server:
         assert server.child.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
             line = await server.child.stdout.readline()
@@ -208,6 +222,13 @@ async def started(
             pytest.fail("\n".join(server.notices))
         server.address = json.loads(line)["listen"]
         yield server
+
+
+def runs(pid: int) -> bool:
+    """Whether a process has not ended; nobody may have taken its exit status yet."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def status_of(pid: int) -> dict[str, str]:
@@ -240,6 +261,21 @@ async def test_it_states_what_the_release_names_and_answers(tmp_path: Path) -> N
     for each in stated.result.processes:
         assert len(each.denied) >= 80
     assert not any(line.startswith("NO ") for line in server.notices)
+
+
+async def test_a_process_for_each_request_is_tried_and_stated(tmp_path: Path) -> None:
+    isolated = 'isolation = "process"\n'
+    async with started(tmp_path, change=forking, model_extra=isolated) as server:
+        stated = await server.statement()
+        for _ in range(2):
+            assert DONE in await server.answer()
+        assert await server.stop() == 0
+    assert stated is not None
+    require_held(stated.result)
+    assert stated.isolation is Isolation.PROCESS
+    assert stated.ephemerality is Ephemerality.PROCESS
+    for each in stated.result.processes:
+        assert len(each.denied) >= 80
 
 
 async def test_each_of_its_processes_is_what_it_says(tmp_path: Path) -> None:
@@ -294,7 +330,18 @@ async def test_it_ends_when_the_evidence_process_has_ended(tmp_path: Path) -> No
     assert server.notices[-1] == f"cannot serve: {LOST}"
 
 
-@pytest.mark.parametrize("change", [another, forgetful])
+async def test_it_ends_when_the_starter_of_engines_has_ended(tmp_path: Path) -> None:
+    async with started(tmp_path) as server:
+        family = server.family()
+        os.kill(family[STARTER], signal.SIGKILL)
+        assert await server.ended() == 3
+        async with asyncio.timeout(PATIENCE_S):
+            while runs(family[MODULE]):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.01)
+    assert server.notices[-1] == f"cannot serve: {NO_STARTER}"
+
+
+@pytest.mark.parametrize("change", [another, forgetful, forking])
 async def test_it_does_not_serve_a_release_that_names_another(
     tmp_path: Path, change: Callable[[ReleaseManifest], ReleaseManifest]
 ) -> None:

@@ -200,7 +200,33 @@ def test_the_description_is_printed_byte_for_byte(
     assert captured.out.encode() == described
     # What the manifest's options want, for whoever has no file.
     assert f"sha256 {sha256(described).hexdigest()}; " in captured.err
-    assert "--isolation shared --ephemerality none" in captured.err
+    assert "--isolation shared --ephemerality overwritten" in captured.err
+
+
+def test_without_a_configuration_it_is_the_usual_ones_sandbox(
+    capsys: Captured,
+) -> None:
+    assert command.main(["sandbox", "--landlock", "6"]) == 0
+    described = description(landlock=6, devices=False)
+    assert capsys.readouterr().out.encode() == described
+
+
+def test_what_separates_requests_can_be_said_without_a_configuration(
+    config: Path, capsys: Captured
+) -> None:
+    words = ["sandbox", "--landlock", "6", "--isolation", "process"]
+    assert command.main(words) == 0
+    described = description(landlock=6, devices=False, forks=True)
+    assert capsys.readouterr().out.encode() == described
+    # The configuration's own counts.
+    assert command.main([*words, "--config", str(config)]) == 2
+    assert "model.isolation: not process" in capsys.readouterr().err
+
+
+def test_serving_needs_a_configuration(capsys: Captured) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["serve"])
+    assert "required: --config" in capsys.readouterr().err
 
 
 def test_an_engine_with_a_gpu_has_another_description(
@@ -211,6 +237,18 @@ def test_an_engine_with_a_gpu_has_another_description(
     assert command.main(["sandbox", "--config", str(config), "--landlock", "6"]) == 0
     described = description(landlock=6, devices=True)
     assert capsys.readouterr().out.encode() == described
+
+
+def test_a_process_for_each_request_has_another_description(
+    config: Path, capsys: Captured
+) -> None:
+    text = config.read_text("utf-8")
+    config.write_text(f'{text}isolation = "process"\n', "utf-8")
+    assert command.main(["sandbox", "--config", str(config), "--landlock", "6"]) == 0
+    captured = capsys.readouterr()
+    described = description(landlock=6, devices=False, forks=True)
+    assert captured.out.encode() == described
+    assert "--isolation process --ephemerality process" in captured.err
 
 
 def test_another_servers_engine_has_no_sandbox(config: Path, capsys: Captured) -> None:

@@ -22,7 +22,7 @@ from curtilage.enclave_server.ohttp.gateway import (
     Terms,
     open_exchange,
 )
-from curtilage.inference.scripted import Script
+from curtilage_dev.scripted_engine import Script
 from support.enclave_parts import (
     CHUNKED,
     LOOPBACK,

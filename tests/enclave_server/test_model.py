@@ -82,10 +82,10 @@ from curtilage.inference.protocol import (
     Tool,
     ToolCall,
 )
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.inference.settings import DEFAULTS
 from curtilage.sandbox.wall import Layer, Wall
 from curtilage.wire.shaping import PADDED, UNPADDED
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 from support.byte_model import make_byte_model, sha256_of
 from support.enclave_deployment import make_world
 from support.engine_processes import engines
@@ -300,6 +300,7 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
         kv_type="q8_0",
         flash_attention="on",
         gpu_layers=5,
+        isolation="process",
     )
     await (await open_model(choosing(tmp_path, choice))).close()
     (plan,) = plans
@@ -309,6 +310,7 @@ async def test_engine_leaves_the_frames_a_cpu_and_its_turn(
     assert settings.sequences == 3
     assert (settings.kv_type, settings.flash_attention) == ("q8_0", "on")
     assert settings.gpu_layers == 5
+    assert plan.isolation == "process"
 
 
 Said = list[tuple[Reason, str] | None]
@@ -402,6 +404,13 @@ async def test_a_wall_with_gaps_is_said(wall: Wall | None, gaps: str) -> None:
     engine._wall = wall  # pyright: ignore[reportPrivateUsage] - as the process reports it
     assert Model(engine).gaps == gaps
     assert not Model(ScriptedEngine()).gaps
+
+
+async def test_the_engine_says_what_becomes_of_requests() -> None:
+    engine = ScriptedEngine()
+    await engine.start()
+    assert Model(engine).info is engine.info
+    await engine.close()
 
 
 @pytest.mark.parametrize(

@@ -528,11 +528,15 @@ SHORT = ChatCompletionRequest(
 
 
 async def test_a_real_engine_answers_the_same_twice(real: PeerModel) -> None:
-    first, second = await answers(real, SHORT), await answers(real, SHORT)
-    assert first == second
-    begun, *pieces, ending = first
+    begun, *pieces, ending = await answers(real, SHORT)
     assert begun == Begun()
-    assert pieces
+    # vLLM may write two tokens at once.
+    text, again = (
+        "".join(each.text for each in told if isinstance(each, Piece))
+        for told in (pieces, await answers(real, SHORT))
+    )
+    assert text
+    assert text == again
     assert isinstance(ending, Ending)
     assert ending.finish_reason in {"stop", "length"}
     assert ending.prompt_tokens > 0
@@ -574,7 +578,9 @@ async def test_a_real_engine_serves_several_at_once_and_a_cancel(
 async def test_a_real_engine_gives_alternatives_and_several_answers(
     real: PeerModel,
 ) -> None:
-    asked = replace(SHORT, logprobs=True, top_logprobs=2, n=2, presence_penalty=0.5)
+    # vLLM refuses several answers of temperature 0.
+    asked = replace(SHORT, logprobs=True, top_logprobs=2, n=2, temperature=0.5)
+    asked = replace(asked, presence_penalty=0.5)
     _, *pieces, ending = await answers(real, asked)
     given = [each for each in pieces if isinstance(each, Piece)]
     assert {each.choice for each in given} == {0, 1}
@@ -607,6 +613,7 @@ WEATHER = ChatTool(
             "required": ["city"],
         }
     ),
+    strict=True,  # vLLM keeps to a schema only then
 )
 
 
@@ -628,7 +635,7 @@ async def test_a_real_engine_calls_a_tool(real: PeerModel, choice: str) -> None:
     asked = replace(
         SHORT,
         messages=(*turns, last),
-        max_tokens=60,
+        max_tokens=120,
         tools=(ChatTool(name="other"), WEATHER)[choice == "required" :],
         tool_choice=choice,
         parallel_tool_calls=False,

@@ -42,10 +42,10 @@ from curtilage.enclave_server.telemetry import (
     StateLog,
 )
 from curtilage.inference.errors import EngineClosedError
-from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.hpke import xwing
 from curtilage.wire.keyconfig import parse_key_configs
 from curtilage.wire.shaping import UNPADDED
+from curtilage_dev.scripted_engine import ScriptedEngine
 from support.enclave_deployment import World, make_world
 from support.enclave_parts import (
     ask,

@@ -25,10 +25,10 @@ from curtilage.attest.verify import VerifiedKey, verify, verify_challenge
 from curtilage.enclave_server.config import ChallengeChoice, EnclaveConfig
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.service import Surroundings, running
-from curtilage.inference.scripted import SCRIPTED_INFO, ScriptedEngine
 from curtilage.wire import bhttp
 from curtilage.wire.keyconfig import parse_key_configs
 from curtilage.wire.shaping import UNPADDED, TransportParameters
+from curtilage_dev.scripted_engine import SCRIPTED_INFO, ScriptedEngine
 from support.enclave_deployment import AnyWorld, make_any_world
 from support.enclave_parts import (
     CHUNKED,

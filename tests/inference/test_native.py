@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -736,6 +738,7 @@ def test_every_call_from_another_thread_is_refused(
         context.clear,
         context.drop_logits,
         context.renew,
+        lambda: context.flush(0),
         lambda: context.logits(0),
         lambda: context.used(0),
         lambda: context.open(0),
@@ -1141,6 +1144,106 @@ def test_keys_and_values_of_an_erased_sequence_are_nowhere(
         assert child.stdout.readline() == "erased\n"
         assert hits(child.pid, forms) == {}
         child.stdin.write("\n")
+
+
+FLUSHING = """
+import sys
+from curtilage.inference.native import Context, Model, Row
+
+context = Context(Model(sys.argv[1]), tokens=512, threads=1, sequences=2)
+context.open(1)
+context.decode([Row(200, 0, 0, True)])
+prompt = [int(each) for each in sys.argv[2].split(",")]
+context.decode([Row(each, at, 1, False) for at, each in enumerate(prompt)])
+del prompt
+for at in range(1, 5):
+    context.decode([Row(200, at, 0, True)])
+for step in ("read", "erase", "flush"):
+    if step != "read":
+        getattr(context, step)(1)
+    print(step, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/mem")
+def test_the_librarys_copies_of_tokens_are_nowhere_while_another_goes_on(
+    byte_model: Path,
+) -> None:
+    prompt = [FIRST_BYTE + at * 37 % 256 for at in range(100)]
+    command = [sys.executable, "-c", FLUSHING, str(byte_model)]
+    environment = {**os.environ, **{name: ENVIRONMENT[name] for name in ALLOCATOR}}
+    # Of the first ones the other sequence's tokens take the place.
+    forms = {"tokens": array("i", prompt[40:]).tobytes()}
+    seen: dict[str, bool] = {}
+    with subprocess.Popen(
+        [*command, ",".join(map(str, prompt))],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin
+        assert child.stdout
+        for _ in range(3):
+            step = child.stdout.readline().strip()
+            seen[step] = bool(hits(child.pid, forms))
+            child.stdin.write("\n")
+            child.stdin.flush()
+    assert seen == {"read": True, "erase": True, "flush": False}
+
+
+def test_flushing_changes_no_other_sequence(several: Context, context: Context) -> None:
+    read(several, PROMPT, sequence=0)
+    read(several, PROMPT[::-1], sequence=1)
+    before = bytes(several.save(0).buffer)
+    several.erase(1)
+    several.flush(1)
+    assert (several.used(0), several.used(1)) == (len(PROMPT), 0)
+    assert bytes(several.save(0).buffer) == before
+    read(several, [5], sequence=0)
+    read(context, PROMPT)
+    read(context, [5])
+    assert np.array_equal(several.logits(0), context.logits(0))
+    context.clear()
+    assert written(several, GREEDY, sequence=1) == run(context, GREEDY)
+
+
+def test_only_an_erased_sequence_is_used_to_flush(several: Context) -> None:
+    read(several, PROMPT, sequence=1)
+    for sequence in (1, 3, -1):
+        with pytest.raises(NativeError):
+            several.flush(sequence)
+    several.flush(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("llama_decode", -3), ("llama_memory_seq_rm", False)]
+)
+def test_a_flush_that_fails_is_an_error(
+    several: Context, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    monkeypatch.setattr(lib, name, returns(code))
+    with pytest.raises(NativeError, match=name):
+        several.flush(0)
+
+
+def test_the_tokens_of_a_text_are_overwritten_in_the_buffer_of_the_library(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffers: list[Sequence[int]] = []
+    tokenize = lib.llama_tokenize
+
+    def watched(*given: object) -> int:
+        buffers.append(cast("Sequence[int]", given[3]))
+        count = cast("Callable[..., int]", tokenize)(*given)
+        assert any(buffers[-1])
+        return count
+
+    monkeypatch.setattr(lib, "llama_tokenize", watched)
+    assert model.tokenize("some words", special=False)
+    assert len(buffers) == 1
+    assert not any(buffers[0])
 
 
 @pytest.mark.parametrize(

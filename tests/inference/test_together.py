@@ -467,6 +467,25 @@ async def test_a_sequence_is_erased_before_its_end_is_reported(
     assert (erased, cleared) == ([0], [1])
 
 
+async def test_the_librarys_copies_are_overwritten_before_an_end_is_reported(
+    together: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    flush = native.Context.flush
+
+    def flushes(context: native.Context, sequence: int) -> None:
+        flush(context, sequence)
+        flushed.append(sequence)
+
+    monkeypatch.setattr(native.Context, "flush", flushes)
+    async with endless(together):
+        with pytest.raises(ContextTooLongError):
+            await collect(together, ask(max_tokens=99_999))
+        assert not flushed, "nothing was read"
+        async for event in together.generate(ask()):
+            assert not isinstance(event, Done) or len(flushed) == 1
+
+
 async def test_no_logits_stay_after_a_step(
     together: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

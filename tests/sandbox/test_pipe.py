@@ -1,8 +1,13 @@
+# pyright: reportPrivateUsage=false
+# Private members are looked at here, to see what is left in them.
 import io
+import json
+from typing import SupportsIndex
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from curtilage.sandbox.pipe import (
     MAX_FRAME_BYTES,
@@ -69,3 +74,34 @@ def test_frames_are_cut_from_pieces_of_any_length(
 def test_a_bad_frame_is_refused_as_it_arrives(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"too long|Expecting|empty"):
         FrameReader(99).feed(data)
+
+
+class _Watched(bytearray):
+    """Bytes that remember what was in front when it was deleted."""
+
+    dropped = b""
+
+    @override
+    def __delitem__(self, at: SupportsIndex | slice) -> None:
+        assert isinstance(at, slice)
+        self.dropped += self[at]
+        super().__delitem__(at)
+
+
+def test_what_was_read_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: list[bytearray] = []
+    loads = json.loads
+
+    def watched(body: bytearray) -> object:
+        bodies.append(body)
+        return loads(body)
+
+    monkeypatch.setattr(json, "loads", watched)
+    frame = encode_frame("a text")
+    assert read_frame(io.BytesIO(frame)) == "a text"
+    reader = FrameReader(MAX_FRAME_BYTES)
+    reader._data = data = _Watched()
+    assert reader.feed(frame + frame[:7]) == ["a text"]
+    assert data.dropped == bytes(len(frame))
+    assert bytes(data) == frame[:7]
+    assert [bytes(each) for each in bodies] == [bytes(len(frame) - 4)] * 2

@@ -8,6 +8,7 @@ import pytest
 
 from curtilage.sandbox import seccomp
 from curtilage.sandbox.syscalls import (
+    FORKING,
     HARMLESS,
     MACHINES,
     ON_SOCKETS,
@@ -47,12 +48,17 @@ def drives(machine: str) -> bytes:
     return seccomp.compute_only(machine, PID, devices=True)
 
 
+def forks(machine: str) -> bytes:
+    """Return the program of one that forks others."""
+    return seccomp.compute_only(machine, PID, forks=True)
+
+
 def serves(machine: str) -> bytes:
     """Return the program of a locked server with the id ``PID``."""
     return seccomp.serve_only(machine, PID)
 
 
-PROGRAMS = (computes, drives, serves, seccomp.no_network, seccomp.local_server)
+PROGRAMS = (computes, drives, forks, serves, seccomp.no_network, seccomp.local_server)
 
 
 def verdict(
@@ -151,6 +157,48 @@ def test_files_and_folders_are_opened_for_reading() -> None:
 def test_threads_but_no_processes(make: Callable[[str], bytes]) -> None:
     assert called(make, "clone", CLONE_VM | CLONE_THREAD) == ALLOW
     assert called(make, "clone", CLONE_VM) == ERROR | errno.EPERM
+
+
+SIGCHLD, CHILD_SETTID, CHILD_CLEARTID = 17, 0x1000000, 0x200000
+FORK = CHILD_SETTID | CHILD_CLEARTID | SIGCHLD
+CLONE_NEW = (
+    0x20000,
+    0x2000000,
+    0x4000000,
+    0x8000000,
+    *(1 << at for at in range(28, 31)),
+)
+CLONE_PTRACE, CLONE_VFORK, CLONE_PARENT, CLONE_UNTRACED = (
+    0x2000,
+    0x4000,
+    0x8000,
+    1 << 23,
+)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_one_that_forks_may_do_that_and_restrict_what_it_forked(machine: str) -> None:
+    known = numbers(machine)
+    assert called(forks, "clone", FORK, machine=machine) == ALLOW
+    assert called(forks, "clone", CLONE_VM | CLONE_THREAD, machine=machine) == ALLOW
+    refused = ERROR | errno.EPERM
+    others = (CLONE_PTRACE, CLONE_VFORK, CLONE_PARENT, CLONE_UNTRACED)
+    for flag in (*CLONE_NEW, *others):
+        assert called(forks, "clone", FORK | flag, machine=machine) == refused, flag
+    for name in FORKING:
+        # Of seccomp it may load a filter for all threads: a mode, and these flags.
+        assert called(forks, name, 1, 1, machine=machine) == ALLOW
+        assert called(computes, name, 1, 1, machine=machine) == refused
+    for flags in (0, 2, 4, 8, 9, 16):
+        assert called(forks, "seccomp", 1, flags, machine=machine) == refused, flags
+    for option in (1, 38):
+        assert called(forks, "prctl", option, machine=machine) == ALLOW
+    for option in set(PR_SETS) - {1, 38}:
+        assert called(forks, "prctl", option, machine=machine) == refused, option
+    # In everything else it is like one that only computes.
+    for name in set(known) - {"clone", "prctl", *FORKING}:
+        here = called(forks, name, machine=machine)
+        assert here == called(computes, name, machine=machine), name
 
 
 @pytest.mark.parametrize("make", PROGRAMS)

@@ -29,7 +29,7 @@ LINUX = pytest.mark.skipif(
 
 LOCK = """
 import json, os, sys
-from curtilage.sandbox import escapes, kernel, seccomp, trial, wall
+from curtilage.sandbox import escapes, kernel, memory, seccomp, trial, wall
 exec(sys.argv[2])
 server = sys.argv[1] == "server"
 walls, found = trial.lock_server() if server else trial.lock_engine((), ())
@@ -84,6 +84,74 @@ def test_an_engine_loads_what_is_described_and_gets_nowhere() -> None:
     assert found.answers.keys() == {*ALL, *UNFILTERED, NEW_THREAD}
     described = engine_description(platform.machine(), found.landlock, devices=False)
     assert found.loaded == described
+
+
+FORK = """
+import json, os, sys
+from curtilage.sandbox import trial, wall
+exec(sys.argv[1])
+_, kept = trial.lock_keeper(())
+pid = os.fork()
+if pid == 0:
+    found = trial.try_forked(kept, wall.fork_no_more())
+    print(json.dumps(found.to_fields()), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+def forked(before: str = "") -> Trial:
+    if not landlock_version():
+        pytest.skip("SKIPPED LOUDLY: this kernel has no Landlock")
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, before],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, **FORGETTING},
+    )
+    return Trial.from_fields(json.loads(done.stdout))
+
+
+@LINUX
+def test_a_forked_process_loads_what_is_described_and_gets_nowhere() -> None:
+    found = forked()
+    assert found.early == ()
+    assert found.succeeded == ()
+    assert found.answers.keys() == {*ALL, *UNFILTERED, NEW_THREAD}
+    machine = platform.machine()
+    described = {
+        forks: engine_description(machine, found.landlock, devices=False, forks=forks)
+        for forks in (False, True)
+    }
+    assert found.loaded == described[True]
+    # Its own filter is that of an engine that forks nothing.
+    assert found.loaded["forked_seccomp"] == described[False]["seccomp"]
+    assert found.loaded["seccomp"] != described[False]["seccomp"]
+
+
+@LINUX
+def test_a_forked_process_without_a_filter_of_its_own_tries_nothing() -> None:
+    found = forked("wall.fork_no_more = wall.Wall")
+    assert found.answers == {}
+    assert "forked_seccomp" not in found.loaded
+
+
+@LINUX
+def test_a_filter_that_a_forked_process_lacks_is_found_by_the_attempts() -> None:
+    claimed = "wall.Wall(standing=frozenset({wall.Layer.SECCOMP}))"
+    found = forked(f"wall.fork_no_more = lambda: {claimed}")
+    assert "new_process" in found.succeeded
+
+
+@LINUX
+def test_what_landlock_does_not_refuse_a_keeper_is_found() -> None:
+    found = forked("trial.kernel.landlock = lambda _handled, _allowed: None")
+    # In a root folder of its own, the file is not there.
+    assert found.succeeded
+    assert set(found.succeeded) <= set(UNFILTERED)
 
 
 @LINUX
@@ -262,6 +330,7 @@ pathlib.Path.read_text = lambda self, *given, **named: (
     files[str(self)] if str(self) in files else read(self, *given, **named))
 def locks(): {locks}
 kernel.lock_memory = locks
+memory._is_unlimited = lambda: True
 """
 NONE, ONE = "Filename\n", "Filename\n/dev/sda2\n"
 LOCKS, REFUSES = "return None", "raise OSError(12, 'too much')"

@@ -75,6 +75,10 @@ elif sys.argv[1] == "local_server":
     walls = wall.local_server([pathlib.Path(own)])
 elif sys.argv[1] == "compute_only":
     walls = wall.compute_only([pathlib.Path(own)])
+elif sys.argv[1] in ("with forks", "forked"):
+    walls = wall.compute_only([pathlib.Path(own)], forks=True)
+    if sys.argv[1] == "forked":
+        assert wall.fork_no_more().standing
 elif sys.argv[1] == "with a device":
     devices = [pathlib.Path("/dev/full")]
     walls = wall.compute_only([pathlib.Path(own)], devices=devices)
@@ -152,6 +156,22 @@ def test_a_computing_process_gets_nowhere(tmp_path: Path) -> None:
     assert set(said.values()) <= {"EPERM", "EACCES", "ENOSYS"}, said
     assert not (tmp_path / "own/made").exists()
     assert (tmp_path / "own/kept").exists()
+    assert walls.gaps == ()
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("kind", "fork"), [("with forks", "done"), ("forked", "EPERM")]
+)
+def test_one_that_forks_gets_nowhere_else(kind: str, fork: str, tmp_path: Path) -> None:
+    walls, said = probe(kind, tmp_path)
+    require(walls, Layer.SECCOMP, Layer.FOLDERS)
+    assert said.pop("fork") == fork
+    assert said.pop("read") == "done"
+    assert said.pop("early thread") == []
+    for name in LOOKUPS:
+        assert said.pop(name) == "ENOENT", name
+    assert set(said.values()) <= {"EPERM", "EACCES", "ENOSYS"}, said
     assert walls.gaps == ()
 
 

@@ -21,10 +21,10 @@ from curtilage.client.chat.query import Message, Query
 from curtilage.client.errors import AuditError
 from curtilage.client.local.model import LocalContextTooLongError
 from curtilage.client.local.reasons import LocalModelError
-from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.policy.decision.decide import Inspection
 from curtilage.policy.decision.findings import Approved, Finding, Normalization, Where
 from curtilage.policy.document.load import profile_text
+from curtilage_dev.scripted_engine import SCRIPTED_INFO
 from support.inspections import inspection_of
 
 ORGANISATION = bytes(range(32))

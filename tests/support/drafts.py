@@ -9,8 +9,8 @@ from curtilage.client.chat.answer import Delta, Finished, TokenSignal
 from curtilage.client.routing.answer_features import FEATURES_SHA256, NAMES
 from curtilage.client.routing.thresholds import Thresholds
 from curtilage.client.routing.verifier import LOOKS, Head
-from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.lab.routing.certify import GRID
+from curtilage_dev.scripted_engine import SCRIPTED_INFO
 
 STOPPED: Final = Finished(finish_reason="stop", prompt_tokens=9, completion_tokens=9)
 

@@ -24,7 +24,6 @@ from curtilage.enclave_server.evidence.bundle import BundleKeeper
 from curtilage.enclave_server.evidence.release import read_anchors
 from curtilage.enclave_server.ohttp.keys import KeyRing
 from curtilage.enclave_server.telemetry import Counters
-from curtilage.inference.scripted import SCRIPTED_INFO
 from curtilage.wire.shaping import TransportParameters
 from curtilage_dev.deployment import (
     MEASUREMENT,
@@ -49,6 +48,7 @@ from curtilage_dev.emulated.snp_pki import (
     generate_root_keys,
     make_platform,
 )
+from curtilage_dev.scripted_engine import SCRIPTED_INFO
 from support.enclave_parts import QUICK
 
 

@@ -17,7 +17,6 @@ from curtilage.enclave_server.ohttp.chat import ChatLimits
 from curtilage.enclave_server.ohttp.keys import KeyRing, Published, ServerKey, make_key
 from curtilage.enclave_server.telemetry import Counters
 from curtilage.enclave_server.toml_reader import Listen
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire import bhttp, chunked, ohttp
 from curtilage.wire.dates import format_date
 from curtilage.wire.errors import ConsumedError
@@ -25,6 +24,7 @@ from curtilage.wire.hpke.suite import Suite, setup_recipient, setup_sender
 from curtilage.wire.keyconfig import KeyConfig
 from curtilage.wire.media import GATEWAY_PATH
 from curtilage.wire.shaping import UNPADDED, TransportParameters
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CHUNKED = "message/ohttp-chunked-req"

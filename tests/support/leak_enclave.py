@@ -24,8 +24,8 @@ from curtilage.inference.protocol import (
     Token,
     Usage,
 )
-from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.shaping import Shape, TransportParameters
+from curtilage_dev.scripted_engine import ScriptedEngine
 from support.enclave_parts import make_parts, serving
 from support.leak_texts import answers
 

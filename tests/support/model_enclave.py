@@ -30,8 +30,8 @@ from curtilage.enclave_server.ohttp.openai_answers import (
     tellable,
 )
 from curtilage.inference.protocol import Engine
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire import bhttp, chunked
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 from support.memory_enclave import ROOMY, MemoryEnclave, Reply
 
 HEAD = AnswerHead(answer_id="chatcmpl-0", created=3, model="scripted")

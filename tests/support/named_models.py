@@ -8,7 +8,7 @@ from curtilage.client.local.model import LocalModel, ModelChoice
 from curtilage.client.local.models_file import ModelSettings, ModelsFile
 from curtilage.client.local.named import NamedModels
 from curtilage.inference.errors import InferenceError
-from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
+from curtilage_dev.scripted_engine import SCRIPTED_INFO, Script, ScriptedEngine
 from support.fakes import returns
 
 

@@ -130,6 +130,14 @@ class Cells:
         """Erase a sequence."""
         self.held[sequence] = []
 
+    def used(self, sequence: int) -> int:
+        """Return how many tokens a sequence holds."""
+        return len(self.held[sequence])
+
+    def flush(self, sequence: int) -> None:
+        """Need an empty sequence; see the real one."""
+        assert not self.held[sequence]
+
     def clear(self) -> None:
         """Erase all."""
         self.held = [[] for _ in self.held]

@@ -116,6 +116,18 @@ TOO_LONG: Final = (
         context=4096,
     ),
     TooLongSaid(
+        id="vLLM, at least by characters",
+        body={
+            "error": said(
+                f"{LENGTH}. However, your prompt contains 900000 characters (more than "
+                "53248 characters, which is the upper bound for 4096 input tokens). "
+                "Please reduce the length of the input prompt."
+            )
+        },
+        prompt=4096,
+        context=4096,
+    ),
+    TooLongSaid(
         id="vLLM, passed",
         body={
             "error": said(

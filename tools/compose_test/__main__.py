@@ -35,6 +35,7 @@ from tools.compose_test.layouts import (
     Answered,
     Endpoint,
     department,
+    describe_sandbox,
     free_port,
     join_networks,
     one_operator,
@@ -43,7 +44,7 @@ from tools.compose_test.layouts import (
 )
 from tools.compose_test.mutants import MUTANTS, try_mutant
 from tools.compose_test.soak import soak
-from tools.compose_test.stack import Stack
+from tools.compose_test.stack import PYTHON, Stack
 
 from curtilage_dev.processes import Process
 
@@ -59,6 +60,12 @@ LONG_TOKENS: Final = 80
 IN_PROGRESS_S: Final = 1.5
 ENDING_S: Final = 120.0
 UNAUTHORIZED: Final = 401
+SHARED, PROCESS = "shared", "process"
+"""What separates requests: with one operator, and in a department's enclave."""
+SHOWN: Final[Mapping[str, frozenset[str]]] = {
+    SHARED: frozenset({"no_write", "ephemerality"}),
+    PROCESS: frozenset({"no_write", "ephemerality", "isolation"}),
+}
 OK: Final = 200
 SERVICE: Final = "client"
 
@@ -76,6 +83,10 @@ class Run:
     engine: Engine
     folder: Path
     started: float
+
+    def sandbox(self, isolation: str) -> Path:
+        """Return the description of the enclave's sandbox."""
+        return self.folder / f"sandbox-{isolation}.json"
 
     def say(self, line: str) -> None:
         """Print a line with the time since the start."""
@@ -135,12 +146,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = Path(name)
             folder.chmod(0o755)
             run = Run(engine=engine, folder=folder, started=started)
-            _load(run, options.images)
+            tags = _load(run, options.images)
+            for isolation in (SHARED, PROCESS):
+                path = run.sandbox(isolation)
+                describe_sandbox(engine, tags[ENCLAVE], path, isolation)
             if options.soak:
                 with _department(run) as all_parts:
                     soak(
                         [all_parts.letters, all_parts.triage],
                         all_parts.parts,
+                        client=SERVICE,
                         minutes=options.soak,
                         say=run.say,
                     )
@@ -176,8 +191,8 @@ def _build(images: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def _load(run: Run, images: Path) -> None:
-    """Load the images; the engine must compute the same ids and sizes."""
+def _load(run: Run, images: Path) -> Mapping[str, str]:
+    """Load the images, whose ids the engine must compute too; return their tags."""
     record = cast("dict[str, Any]", json.loads((images / "images.json").read_text()))
     for role, image in cast("dict[str, Any]", record["images"]).items():
         run.engine.get("load", "-q", "-i", str(images / f"{role}.tar"))
@@ -191,17 +206,26 @@ def _load(run: Run, images: Path) -> None:
         )
         if size > MOST_BYTES:
             raise FailedError(f"{role}: more than {MOST_BYTES / MEGABYTE:.0f} MB")
+    return {role: str(image["tag"]) for role, image in record["images"].items()}
 
 
 def _try_one_operator(run: Run) -> None:
     folder = run.folder / "one"
-    stack = one_operator(run.engine, folder)
+    stack = one_operator(run.engine, folder, run.sandbox(SHARED))
     with _down_after(stack):
         _validate(run, stack)
         stack.up()
         run.say("one operator: all parts healthy")
         policy = write_policy(stack, folder, "one-operator")
         relay = f"http://127.0.0.1:{stack.variables['RELAY_PORT']}/demo"
+        command = ["--policy", str(policy), "--relay", relay, "--json"]
+        shown = subprocess.run(
+            [sys.executable, "-m", "curtilage.cli", "attest", "show", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        _require_shown(run, SHARED, shown)
         with _client(run.folder, policy, relay) as endpoint:
             run.ask(endpoint, PUBLIC, ENCLAVE, through="one operator")
             run.ask(endpoint, PRIVATE, LOCAL, through="one operator")
@@ -214,6 +238,7 @@ def _try_one_operator(run: Run) -> None:
             for service in ("enclave", "relay"):
                 stack.wait_for(service, restarts=0)
             run.ask(endpoint, PUBLIC, ENCLAVE, through="after both were restarted")
+            _lose_evidence(run, endpoint, stack)
         for mutant in MUTANTS:
             red = try_mutant(stack, mutant, run.folder)
             run.say(f"mutant, {mutant.name}: red: {red}")
@@ -250,7 +275,8 @@ class Department:
 def _department(run: Run) -> Generator[Department]:
     """Bring up two operators and a department; take them down at the end."""
     folder = run.folder / "two"
-    enclave, relay, authority = two_operators(run.engine, folder)
+    sandbox = run.sandbox(PROCESS)
+    enclave, relay, authority = two_operators(run.engine, folder, sandbox)
     with contextlib.ExitStack() as ends:
         for stack in (enclave, relay):
             ends.enter_context(_down_after(stack))
@@ -286,6 +312,8 @@ def _try_department(run: Run) -> None:
         letters = all_parts.letters
         run.ask(letters, PUBLIC, ENCLAVE, through="department, two operators")
         run.ask(all_parts.triage, PRIVATE, LOCAL, through="another application")
+        shown = _command(all_parts.client, "attest", "show", "--json")
+        _require_shown(run, PROCESS, shown)
         _refuse_strangers(run, letters)
         run.hold(all_parts.enclave, [ENCLAVE, "door", "emulator"])
         run.hold(all_parts.relay, ["relay"])
@@ -300,6 +328,22 @@ LAYOUTS: Final[Mapping[str, Callable[[Run], None]]] = {
     "one-operator": _try_one_operator,
     "department": _try_department,
 }
+
+
+def _require_shown(
+    run: Run, isolation: str, shown: "subprocess.CompletedProcess[str]"
+) -> None:
+    """A client sees in the evidence what the sandbox is for.
+
+    Raises:
+        FailedError: it does not.
+    """
+    whole = cast("dict[str, Any]", json.loads(shown.stdout or "{}"))
+    found = cast("dict[str, Any]", whole.get("claims") or {})
+    shows = cast("list[str]", found.get("shows", []))
+    if SHOWN[isolation] - set(shows) or found["isolation"] != isolation:
+        raise FailedError(f"attest show: {shows}: {shown.stderr[-400:]}")
+    run.say(f"attest show: {', '.join(shows)}; isolation {found['isolation']}")
 
 
 def _validate(run: Run, stack: Stack) -> None:
@@ -356,12 +400,29 @@ def _cut_off(run: Run, endpoint: Endpoint, stack: Stack, service: str) -> None:
     run.say(f"{service} killed while it answered: {result}; healthy again by itself")
 
 
+def _lose_evidence(run: Run, endpoint: Endpoint, stack: Stack) -> None:
+    """Kill the evidence process: the enclave starts again, and must be verified anew.
+
+    The emulator then signs with a key that the client's policy does not know.
+    """
+    restarts = int(stack.container(ENCLAVE)["RestartCount"])
+    stack.crash("emulator")
+    stack.wait_for(ENCLAVE, restarts=restarts + 1)
+    run.say("evidence process killed: the enclave has started again by itself")
+    run.ask(endpoint, PUBLIC, LOCAL, through="with evidence of another root")
+
+
+def _command(client: Stack, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the client in its container."""
+    return client.run(
+        *("exec", "-T", SERVICE, PYTHON, "-s", "-B", "-P", "-m", "curtilage.cli"),
+        *words,
+    )
+
+
 def _verify_audit(run: Run, client: Stack) -> None:
     """The audit trail survived, and verifies."""
-    done = client.run(
-        *("exec", "-T", SERVICE, "/usr/bin/python3.11", "-s", "-B", "-P"),
-        *("-m", "curtilage.cli", "audit", "verify"),
-    )
+    done = _command(client, "audit", "verify")
     if done.returncode != 0:
         raise FailedError(f"the audit trail: {done.stdout[-300:]}{done.stderr[-300:]}")
     run.say(f"the client's audit trail: {done.stdout.strip().splitlines()[-1]}")

@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,9 +115,15 @@ class Answered:
     code: str
 
 
-def one_operator(engine: Engine, folder: Path) -> Stack:
-    """Make the files of ``compose.yaml`` as a user would."""
-    _init("one-operator", folder)
+def one_operator(engine: Engine, folder: Path, sandbox: Path) -> Stack:
+    """Make the files of ``compose.yaml`` as a user would.
+
+    Args:
+        engine: see there.
+        folder: for the files.
+        sandbox: its description, which the release names.
+    """
+    _init("one-operator", folder, "--sandbox", str(sandbox))
     _readable(folder / "release", folder / "enclave.toml")
     variables = {"ENCLAVE_FILES": str(folder), "RELAY_PORT": str(free_port())}
     return Stack(
@@ -127,6 +133,12 @@ def one_operator(engine: Engine, folder: Path) -> Stack:
         profile=DEVELOPMENT,
         variables=variables,
     )
+
+
+def describe_sandbox(engine: Engine, image: str, path: Path, isolation: str) -> None:
+    """Have the enclave's image describe the sandbox that it has on this machine."""
+    command = ("run", "--rm", "--network=none", image, "sandbox")
+    path.write_text(engine.get(*command, "--isolation", isolation))
 
 
 def write_policy(stack: Stack, folder: Path, layout: str, *options: str) -> Path:
@@ -143,13 +155,20 @@ def write_policy(stack: Stack, folder: Path, layout: str, *options: str) -> Path
     return folder / "policy.yaml"
 
 
-def two_operators(engine: Engine, folder: Path) -> tuple[Stack, Stack, Path]:
+def two_operators(
+    engine: Engine, folder: Path, sandbox: Path
+) -> tuple[Stack, Stack, Path]:
     """Make the files of ``enclave.yaml`` and ``relay.yaml``, with TLS between them.
+
+    Args:
+        engine: see there.
+        folder: for the files.
+        sandbox: its description, which the release names.
 
     Returns:
         both projects, and the authority of their certificates.
     """
-    _init("enclave", folder, *ENCLAVE_OPTIONS)
+    _init("enclave", folder, *ENCLAVE_OPTIONS, "--sandbox", str(sandbox))
     gateway = f"ward=https://{ENCLAVE_HOST}:8443"
     _init("relay", folder, "--name", RELAY_HOST, "--gateway", gateway)
     now = datetime.now(UTC)
@@ -249,7 +268,15 @@ def free_port() -> int:
 
 def _init(layout: str, folder: Path, *options: str) -> None:
     command = [sys.executable, "-m", "curtilage.cli", "deploy", "init", layout]
-    _run([*command, "--out", str(folder), *options])
+    done = subprocess.run(
+        [*command, "--out", str(folder), *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise FailedError(f"deploy init {layout}: {done.stderr[-600:]}")
 
 
 def _uncomment(path: Path, name: str) -> None:
@@ -278,12 +305,3 @@ def _readable(*places: Path) -> None:
     for place in places:
         for each in (place, *place.rglob("*")):
             each.chmod(0o755 if each.is_dir() else 0o644)
-
-
-def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise FailedError(f"{' '.join(command[1:4])}: {done.stderr[-600:]}")
-    return done.stdout

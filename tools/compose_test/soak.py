@@ -1,10 +1,15 @@
-"""Questions for a long time, while each part is killed in turn."""
+"""Questions for a long time: while each part is killed in turn, then undisturbed.
+
+What memory a part needs can be judged only while it lives, so for the last third
+nothing is killed.
+"""
 
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from tools.compose_test.errors import FailedError
@@ -13,10 +18,15 @@ from tools.compose_test.stack import Stack
 
 QUESTION: Final = "Which is longer, a mile or a kilometre? Answer in one sentence."
 BETWEEN_KILLS_S: Final = 45.0
+BETWEEN_SAMPLES_S: Final = 15.0
+KILLED_SHARE: Final = 2 / 3
+BACK_S: Final = 2.0
+"""Until callers have noticed that a part is back."""
 ENDING_S: Final = 300.0
 MEBIBYTE: Final = 1024 * 1024
-GROWTH: Final = 1.25
-SLACK_BYTES: Final = 32 * MEBIBYTE
+GROWTH: Final = 1.02
+SLACK_BYTES: Final = 8 * MEBIBYTE
+"""What the detectors remember of texts; a pool of connections."""
 OK: Final = 200
 _PAUSE_S: Final = 0.5
 
@@ -26,6 +36,7 @@ class Askers:
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.outcomes: Counter[str] = Counter()
+        self.without_client = threading.Event()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._threads = [
@@ -52,9 +63,8 @@ class Askers:
         while not self._stop.is_set():
             try:
                 answered = endpoint.ask(QUESTION)
-            # The client was killed, or is not back yet: its callers see that.
             except ConnectionError:
-                outcome = "connection error"
+                outcome = outcome_of_none(client_lives=not self.without_client.is_set())
                 time.sleep(_PAUSE_S)
             else:
                 outcome = outcome_of(answered.status, answered.route, answered.code)
@@ -69,32 +79,50 @@ def outcome_of(status: int, route: str, code: str) -> str:
     return f"error {code}" if code else "unclear"
 
 
+def outcome_of_none(*, client_lives: bool) -> str:
+    """Name a broken connection, which callers may see only if the client is killed."""
+    return "unclear" if client_lives else "connection error"
+
+
 def soak(
     endpoints: Sequence[Endpoint],
     parts: Sequence[tuple[Stack, str]],
     *,
+    client: str,
     minutes: float,
     say: Callable[[str], None],
 ) -> None:
-    """Ask for so long; kill one part after the other.
+    """Ask for so long; kill one part after the other, then none.
+
+    Args:
+        endpoints: of the client; each is asked one question after the other.
+        parts: that are killed.
+        client: the service whose callers see that it is killed.
+        minutes: in all.
+        say: receives one line for each step.
 
     Raises:
         FailedError: a question got no clear answer, a part did not come back, or the
-            memory of one grew.
+            memory of one grew while nothing was killed.
     """
     askers = Askers(endpoints)
-    until = time.monotonic() + 60 * minutes
-    memory: dict[str, list[int]] = {service: [] for _, service in parts}
+    began = time.monotonic()
     kills = 0
-    while time.monotonic() < until:
+    while time.monotonic() < began + 60 * minutes * KILLED_SHARE:
         time.sleep(BETWEEN_KILLS_S)
-        # Before the next kill, when each has answered for a while.
-        for stack, service in parts:
-            memory[service].append(resident_bytes(stack, service))
         stack, service = parts[kills % len(parts)]
+        if service == client:
+            askers.without_client.set()
         stack.crash(service)
+        time.sleep(BACK_S)
+        askers.without_client.clear()
         kills += 1
         say(f"soak: {kills} kills, last {service}; {dict(askers.outcomes)}")
+    memory: dict[str, list[int]] = {service: [] for _, service in parts}
+    while time.monotonic() < began + 60 * minutes:
+        time.sleep(BETWEEN_SAMPLES_S)
+        for stack, service in parts:
+            memory[service].append(resident_bytes(stack, service))
     askers.stop()
     for service, sizes in memory.items():
         shown = ", ".join(f"{size / MEBIBYTE:.0f}" for size in sizes)
@@ -107,9 +135,15 @@ def soak(
 
 
 def has_grown(sizes: Sequence[int]) -> bool:
-    """Return whether the last third needs clearly more than the first did."""
+    """Return whether the last third needs clearly more than the second did.
+
+    In the first it fills caches and pools.
+    """
     third = max(1, len(sizes) // 3)
-    return max(sizes[-third:]) > GROWTH * max(sizes[:third]) + SLACK_BYTES
+    return (
+        median(sizes[-third:])
+        > GROWTH * median(sizes[-2 * third : -third] or sizes) + SLACK_BYTES
+    )
 
 
 def resident_bytes(stack: Stack, service: str) -> int:

@@ -78,10 +78,6 @@ class Stack:
         """Stop it, and remove its containers, networks and volumes."""
         self.run("down", "--volumes", "--timeout", "3", "--remove-orphans")
 
-    def services(self) -> Sequence[str]:
-        """Return the services that run."""
-        return self.get("ps", "--services").split()
-
     def container(self, service: str) -> dict[str, Any]:
         """Return what the engine knows of a service's container.
 

@@ -7,6 +7,7 @@ release's is for ``bundle_checks`` to compare.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -21,6 +22,8 @@ from curtilage.attest.errors import RefusalCode, RefusedError
 from curtilage.attest.evidence import DIGEST_BYTES, MAX_SANDBOX_BYTES
 
 STATEMENT_VERSION: Final = 1
+DESCRIPTION_FORM: Final = "curtilage/sandbox/v1"
+"""``v`` of the description whose digest a statement and a release have."""
 LEAST_ATTEMPTS: Final = 50
 """Escapes that each process must have tried."""
 PROCESSES: Final = ("engine", "server")
@@ -53,6 +56,14 @@ class Ephemerality(StrEnum):
     OVERWRITTEN = "overwritten"
     # It ends with the process that answered.
     PROCESS = "process"
+
+
+PROMISED: Final[Mapping[Isolation, Ephemerality]] = {
+    Isolation.SHARED: Ephemerality.OVERWRITTEN,
+    Isolation.PROCESS: Ephemerality.PROCESS,
+}
+"""What our enclaves state, by what separates requests, with the allocator's settings
+in force."""
 
 
 class Memory(StrEnum):

@@ -24,6 +24,7 @@ COULD_NOT: Final = 3
 
 SHOWN_AFTER_S: Final = 2.0
 SHOWN_EVERY_S: Final = 0.5
+_MEBIBYTE: Final = 1 << 20
 LOGGED_EVERY_S: Final = 10.0
 EXIT_CODES: Final = (
     "exit: 0 done, 1 refused by policy, 2 usage error, 3 could not, 130 interrupted"
@@ -145,6 +146,11 @@ class HowFar:
         elif now - self._written >= SHOWN_EVERY_S:
             err_again(text)
             self._written = now
+
+    def hashed(self, name: str, done: int, total: int) -> None:
+        """Show how much of a file is hashed."""
+        text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
+        self.show(text, last=done == total)
 
 
 @contextmanager

@@ -14,14 +14,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.enclave_server.config import (
     MAX_CONFIG_BYTES,
     EnclaveConfig,
     parse_config,
 )
 from curtilage.enclave_server.confinement import (
-    EPHEMERALITY,
-    ISOLATION,
     SETTINGS,
     description,
     lock,
@@ -68,8 +67,9 @@ UNCONFINED: Final = (
 
 EXAMPLE: Final = """\
 ``curtilage-enclave evidence --help``: the process that talks to the TEE device.
-``curtilage-enclave sandbox --config FILE >sandbox.json``: the description for
-``curtilage release manifest --sandbox sandbox.json``.
+``curtilage-enclave sandbox >sandbox.json``: the description for ``curtilage deploy
+init --sandbox sandbox.json`` and ``curtilage release manifest``; with ``--isolation
+process``, or with ``--config FILE`` where that says so, or sets layers on a GPU.
 
 example:
   curtilage-enclave --config /etc/curtilage/enclave.toml
@@ -119,19 +119,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         require_streams()
         # With arguments of a caller, the process is the caller's, who still needs it.
-        return _command(parse(_parser(), given), locks=arguments is None)
+        parser = _parser(needs_config=SANDBOX not in given)
+        return _command(parse(parser, given), locks=arguments is None)
     except OutputError:
         return EXIT_FAILED
 
 
 def _command(options: argparse.Namespace, *, locks: bool) -> int:
-    path: Path = options.config
+    path: Path = options.config or Path(SANDBOX)
     try:
+        if options.command == SANDBOX:
+            return _describe(options.config, options.landlock, options.isolation)
         config = _read_config(path)
         if options.check:
             return _check(config)
-        if options.command == SANDBOX:
-            return _describe(config, options.landlock)
         if locks:
             # glibc and Python read these when they start.
             restart_with(SETTINGS)
@@ -168,6 +169,7 @@ def _serve(config: EnclaveConfig, log: LogForm, *, locks: bool) -> None:
         notice=notice,
         open_model=partial(open_model, sized=notice, starter=starter),
         lock=lock if locks else None,
+        watch=None if starter is None else starter.watch,
         log=log,
         timer=timer,
     )
@@ -179,20 +181,28 @@ def _serve(config: EnclaveConfig, log: LogForm, *, locks: bool) -> None:
             starter.close()
 
 
-def _describe(config: EnclaveConfig, landlock: int) -> int:
-    if config.model.peer is not None:
+def _describe(path: Path | None, landlock: int, given: str | None) -> int:
+    model = None if path is None else _read_config(path).model
+    if model is not None and given not in {None, model.isolation}:
+        raise ConfigError(f"model.isolation: not {given}")
+    if model is not None and model.peer is not None:
         raise ConfigError('model.engine: "openai" needs connections, so no sandbox')
-    text = description(landlock=landlock, devices=config.model.gpu_layers > 0)
+    isolation = Isolation(model.isolation if model else given or Isolation.SHARED)
+    text = description(
+        landlock=landlock,
+        devices=model is not None and model.gpu_layers > 0,
+        forks=isolation is Isolation.PROCESS,
+    )
     # Without a line feed: the digest is that of the file.
     say(sys.stdout, text.decode("ascii"))
     notice(
-        f"sha256 {sha256(text).hexdigest()}; for the manifest: --isolation {ISOLATION}"
-        f" --ephemerality {EPHEMERALITY}"
+        f"sha256 {sha256(text).hexdigest()}; for the manifest: --isolation {isolation}"
+        f" --ephemerality {PROMISED[isolation]}"
     )
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, needs_config: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="curtilage-enclave",
         description=(
@@ -213,7 +223,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="TOML file"
+        "--config",
+        type=Path,
+        required=needs_config,
+        metavar="FILE",
+        help="TOML file; sandbox: the usual one's, if it is left out",
     )
     parser.add_argument(
         "--log",
@@ -225,6 +239,12 @@ def _parser() -> argparse.ArgumentParser:
         "--check",
         action="store_true",
         help="read the configuration and the files it names, then exit",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=[each.value for each in Isolation],
+        help="with sandbox: what separates requests, without a configuration (default:"
+        " shared)",
     )
     parser.add_argument(
         "--landlock",
@@ -257,7 +277,11 @@ def _check(config: EnclaveConfig) -> int:
         if manifest.sandbox and config.model.peer is not None:
             require_sandbox(manifest, None)
         elif manifest.sandbox:
-            require_described(manifest.sandbox, devices=config.model.gpu_layers > 0)
+            require_described(
+                manifest.sandbox,
+                devices=config.model.gpu_layers > 0,
+                forks=config.model.isolation == "process",
+            )
     except (BundleError, SandboxError) as error:
         raise ConfigError(f"release: {error}") from None
     if config.tls is not None:

@@ -16,9 +16,11 @@ from curtilage.enclave_server.errors import ConfigError
 from curtilage.enclave_server.toml_reader import Listen, Table, Within, is_loopback
 from curtilage.inference.settings import (
     FLASH_ATTENTION,
+    ISOLATIONS,
     KV_TYPES,
     MAX_GPU_LAYERS,
     FlashAttention,
+    Isolation,
     KVType,
 )
 
@@ -130,6 +132,7 @@ class ModelChoice:
         kv_type: how keys and values are held.
         flash_attention: whether attention is computed in pieces.
         gpu_layers: how many layers a GPU computes.
+        isolation: what separates requests.
     """
 
     path: Path | None
@@ -141,6 +144,7 @@ class ModelChoice:
     kv_type: KVType = "f16"
     flash_attention: FlashAttention = "auto"
     gpu_layers: int = 0
+    isolation: Isolation = "shared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,13 +395,8 @@ def _read_model(table: Table) -> ModelChoice:
     context_tokens = None
     if table.has("context_tokens"):
         context_tokens = table.integer("context_tokens", 256, 131072, default=4096)
-    kv_type, flash = KV_TYPES[0], FLASH_ATTENTION[0]
-    if table.has("kv_type"):
-        kv_type = table.one_of("kv_type", KV_TYPES)
-    if table.has("flash_attention"):
-        flash = table.one_of("flash_attention", FLASH_ATTENTION)
-    if kv_type != "f16" and flash == "off":
-        table.problem("kv_type", "a quantised one needs flash attention")
+    kv_type, flash = _read_cache(table)
+    isolation, gpu_layers = _read_isolation(table)
     model = ModelChoice(
         path=None if embedded else Path(path),
         sha256=sha256,
@@ -406,10 +405,33 @@ def _read_model(table: Table) -> ModelChoice:
         sequences=table.integer("sequences", 1, 64, default=4),
         kv_type=kv_type,
         flash_attention=flash,
-        gpu_layers=table.integer("gpu_layers", 0, MAX_GPU_LAYERS, default=0),
+        gpu_layers=gpu_layers,
+        isolation=isolation,
     )
     table.finish()
     return model
+
+
+def _read_cache(table: Table) -> tuple[KVType, FlashAttention]:
+    kv_type, flash = KV_TYPES[0], FLASH_ATTENTION[0]
+    if table.has("kv_type"):
+        kv_type = table.one_of("kv_type", KV_TYPES)
+    if table.has("flash_attention"):
+        flash = table.one_of("flash_attention", FLASH_ATTENTION)
+    if kv_type != "f16" and flash == "off":
+        table.problem("kv_type", "a quantised one needs flash attention")
+    return kv_type, flash
+
+
+def _read_isolation(table: Table) -> tuple[Isolation, int]:
+    """Return what separates requests, and how many layers a GPU computes."""
+    isolation = ISOLATIONS[0]
+    if table.has("isolation"):
+        isolation = table.one_of("isolation", ISOLATIONS)
+    gpu_layers = table.integer("gpu_layers", 0, MAX_GPU_LAYERS, default=0)
+    if isolation == "process" and gpu_layers:
+        table.problem("isolation", '"process" computes no layer on a GPU')
+    return isolation, gpu_layers
 
 
 def _read_peer(table: Table) -> ModelChoice:

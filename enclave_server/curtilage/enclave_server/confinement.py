@@ -9,10 +9,11 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from curtilage.attest.encoding.strict_json import canonical_json
 from curtilage.attest.sandbox import (
+    DESCRIPTION_FORM,
     Ephemerality,
     Isolation,
     Memory,
@@ -21,6 +22,7 @@ from curtilage.attest.sandbox import (
     SelfTest,
 )
 from curtilage.enclave_server.errors import SandboxError
+from curtilage.sandbox.memory import overwrites_freed
 from curtilage.sandbox.parent import FORGETTING
 from curtilage.sandbox.trial import (
     LOCKED,
@@ -33,13 +35,11 @@ from curtilage.sandbox.trial import (
 )
 from curtilage.sandbox.wall import Layer, Loaded, Wall
 
-FORMAT: Final = "curtilage/sandbox/v1"
+if TYPE_CHECKING:
+    from curtilage.inference.protocol import EngineInfo
+
 ENGINE: Final = "engine"
 SERVER: Final = "server"
-ISOLATION: Final = Isolation.SHARED
-"""One process of the engine answers all requests."""
-EPHEMERALITY: Final = Ephemerality.NONE
-"""What the engine reports of itself (``EngineInfo``)."""
 SETTINGS: Final = FORGETTING
 """Of the allocator, in the environment of both processes."""
 _NEEDED: Final = (Layer.LANDLOCK, Layer.SECCOMP)
@@ -52,10 +52,12 @@ class Confined:
     Attributes:
         wall: the layers around it.
         trial: what it found when it tried to get out.
+        overwrites: whether memory that it frees is overwritten.
     """
 
     wall: Wall
     trial: Trial
+    overwrites: bool = False
 
     @property
     def connects(self) -> bool:
@@ -68,8 +70,9 @@ def lock() -> Confined:
 
     From now on it serves the sockets that it has, reads files, and does nothing else.
     """
+    overwrites = overwrites_freed()
     wall, trial = lock_server()
-    return Confined(wall=wall, trial=trial)
+    return Confined(wall=wall, trial=trial, overwrites=overwrites)
 
 
 def require_closed(server: Confined, engine: Trial | None) -> None:
@@ -84,12 +87,15 @@ def require_closed(server: Confined, engine: Trial | None) -> None:
             raise SandboxError(f"self-test: the {name} can {escapes}")
 
 
-def lacking(server: Confined, engine: Trial | None) -> tuple[str, ...]:
+def lacking(
+    server: Confined, engine: Trial | None, info: "EngineInfo | None"
+) -> tuple[str, ...]:
     """Return why this enclave states no sandbox; empty: it states one.
 
     Args:
         server: this process.
         engine: what the engine's process found; None: it has not tried.
+        info: as that process describes itself; None: it is another program.
     """
     wall = server.wall
     absent = [
@@ -98,27 +104,29 @@ def lacking(server: Confined, engine: Trial | None) -> tuple[str, ...]:
         if layer not in wall.standing
     ]
     found = [f"{SERVER}: {each}" for each in (*absent, *server.trial.early)]
-    if engine is None:
+    if engine is None or info is None:
         found.append(f"{ENGINE}: it is not a process of ours")
     else:
         found += [f"{ENGINE}: {each}" for each in engine.early]
         if not engine.answers:
             found.append(f"{ENGINE}: Landlock or seccomp is missing")
-        if _memory(server.trial, engine) is None:
+        if info.paging == "possible" or _memory(server.trial, engine) is None:
             found.append("memory may be swapped to a disk, and cannot be locked")
     return tuple(found)
 
 
 def statement_of(
-    server: Confined, engine: Trial, ephemerality: str
+    server: Confined, engine: Trial, info: "EngineInfo"
 ) -> SandboxStatement:
     """Return what this enclave states; call it where nothing is ``lacking``.
 
     Args:
         server: this process.
         engine: what the engine's process found.
-        ephemerality: as the engine reports it.
+        info: as that process describes itself.
     """
+    # The server holds each request, too.
+    forgets = info.ephemerality if server.overwrites else Ephemerality.NONE
     parts = {SERVER: server.trial, ENGINE: engine}
     loaded = _digest({name: trial.loaded for name, trial in parts.items()})
     return SandboxStatement(
@@ -135,18 +143,21 @@ def statement_of(
                 for name, trial in sorted(parts.items())
             ),
         ),
-        isolation=ISOLATION,
-        ephemerality=Ephemerality(ephemerality),
+        isolation=Isolation(info.isolation),
+        ephemerality=Ephemerality(forgets),
     )
 
 
-def description(*, machine: str = "", landlock: int = 0, devices: bool) -> bytes:
+def description(
+    *, machine: str = "", landlock: int = 0, devices: bool, forks: bool = False
+) -> bytes:
     """Return the description whose digest a release names, without loading anything.
 
     Args:
         machine: as ``platform.machine()`` names it; empty: this one.
         landlock: the kernel's version of Landlock; 0: this kernel's.
         devices: whether the engine drives GPUs.
+        forks: whether it answers each request in a process of its own.
 
     Raises:
         SandboxError: there is no sandbox for this machine or kernel.
@@ -160,24 +171,27 @@ def description(*, machine: str = "", landlock: int = 0, devices: bool) -> bytes
             machine,
             {
                 SERVER: server_description(machine, landlock),
-                ENGINE: engine_description(machine, landlock, devices=devices),
+                ENGINE: engine_description(
+                    machine, landlock, devices=devices, forks=forks
+                ),
             },
         )
     except KeyError:
         raise SandboxError(f"there is no sandbox for {machine}") from None
 
 
-def require_described(digest: str, *, devices: bool) -> None:
+def require_described(digest: str, *, devices: bool, forks: bool = False) -> None:
     """Refuse a digest that this server, on this kernel, would not load.
 
     Args:
         digest: that the release names, hex.
         devices: whether the engine drives GPUs.
+        forks: whether it answers each request in a process of its own.
 
     Raises:
         SandboxError: it is another one.
     """
-    ours = sha256(description(devices=devices)).hexdigest()
+    ours = sha256(description(devices=devices, forks=forks)).hexdigest()
     if digest != ours:
         raise SandboxError(f"it names the sandbox {digest}; here it would be {ours}")
 
@@ -188,7 +202,9 @@ def _digest(processes: Mapping[str, Loaded]) -> bytes:
 
 def _described(machine: str, processes: Mapping[str, Loaded]) -> bytes:
     parts = {name: dict(each) for name, each in processes.items()}
-    return canonical_json({"v": FORMAT, "machine": machine, "processes": parts})
+    return canonical_json(
+        {"v": DESCRIPTION_FORM, "machine": machine, "processes": parts}
+    )
 
 
 def _memory(server: Trial, engine: Trial) -> Memory | None:

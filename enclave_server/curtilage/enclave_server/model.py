@@ -72,6 +72,7 @@ from curtilage.inference.protocol import (
     ChatMessage,
     Done,
     Engine,
+    EngineInfo,
     Event,
     GenerateRequest,
     JsonObject,
@@ -116,6 +117,11 @@ class ServedModel(Protocol):
         ...
 
     @property
+    def info(self) -> EngineInfo | None:
+        """Our engine, with what becomes of requests in it; None: another program's."""
+        ...
+
+    @property
     def gaps(self) -> str:
         """What the kernel does not keep our engine from doing, and why; or empty."""
         ...
@@ -123,11 +129,6 @@ class ServedModel(Protocol):
     @property
     def trial(self) -> "Trial | None":
         """What our engine's process found when it tried its wall; None: it did not."""
-        ...
-
-    @property
-    def ephemerality(self) -> str:
-        """What becomes of the memory that held a request, as evidence names it."""
         ...
 
     @property
@@ -178,6 +179,11 @@ class Model:
         return self._engine.info.model_sha256
 
     @property
+    def info(self) -> EngineInfo:
+        """The engine, as its process describes it."""
+        return self._engine.info
+
+    @property
     def gaps(self) -> str:
         """What no layer of the wall prevents the engine from, and why; may be empty."""
         wall = self._engine.wall if isinstance(self._engine, EngineProcess) else None
@@ -190,11 +196,6 @@ class Model:
         """What the engine's process found when it tried its wall; None: it did not."""
         engine = self._engine
         return engine.trial if isinstance(engine, EngineProcess) else None
-
-    @property
-    def ephemerality(self) -> str:
-        """What becomes of the memory that held a request."""
-        return self._engine.info.ephemerality
 
     @property
     def failing(self) -> Reason | None:
@@ -447,6 +448,7 @@ def _plan(config: EnclaveConfig, sized: Callable[[str], object]) -> Plan:
         sha256=sha256,
         model_id=model_id,
         settings=contexts.settings,
+        isolation=choice.isolation,
     )
 
 

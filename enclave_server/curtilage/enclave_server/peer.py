@@ -98,6 +98,10 @@ class PeerModel:
         return ""
 
     @property
+    def info(self) -> None:
+        """None: what becomes of requests there is not known here."""
+
+    @property
     def gaps(self) -> str:
         """Empty: another program runs the engine."""
         return ""
@@ -105,11 +109,6 @@ class PeerModel:
     @property
     def trial(self) -> None:
         """None: nobody tries that program's walls."""
-
-    @property
-    def ephemerality(self) -> str:
-        """``none``: nobody promises anything for that program."""
-        return "none"
 
     @property
     def failing(self) -> Reason | None:

@@ -48,8 +48,10 @@ _TOO_LONG_WORDS: Final = (
     re.compile(
         r"(?:'max_tokens'[^.]{0,80}\. )?This model's maximum context length is "
         r"(?P<context>[0-9]{1,9}) tokens(?:(?: and|\. However,) "
-        r"(?:your request has |you requested [0-9]{1,9} "
-        r"(?:tokens \(|output tokens and your prompt contains ))(?:at least )?"
+        r"(?:you requested [0-9]{1,9} output tokens and )?"
+        r"(?:your request has |your prompt contains |you requested [0-9]{1,9} tokens "
+        r"\()(?:at least |[0-9]{1,12} characters \(more than [0-9]{1,12} characters, "
+        r"which is the upper bound for )?"
         r"(?P<prompt>[0-9]{1,9}) (?:in the messages|input tokens))?"
     ),
     re.compile(

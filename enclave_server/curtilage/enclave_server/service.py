@@ -28,7 +28,12 @@ from curtilage.enclave_server.confinement import (
     require_closed,
     statement_of,
 )
-from curtilage.enclave_server.errors import EnclaveError, EvidenceError, OpeningError
+from curtilage.enclave_server.errors import (
+    EnclaveError,
+    EvidenceError,
+    ModelError,
+    OpeningError,
+)
 from curtilage.enclave_server.evidence.bundle import BundleKeeper, Held
 from curtilage.enclave_server.evidence.release import read_anchors, read_release
 from curtilage.enclave_server.evidence.report import (
@@ -62,6 +67,10 @@ LOST: Final = (
     "the evidence process has ended, and this server, which has locked itself, can"
     " connect to no other; start it again"
 )
+NO_STARTER: Final = (
+    "the process that starts engines has ended, and this server, which has locked"
+    " itself, can start no other; start it again"
+)
 _Result = TypeVar("_Result")
 
 
@@ -75,6 +84,8 @@ class Surroundings:
         open_model: makes a started model.
         open_evidence: makes the evidence source.
         lock: locks this process for good; None: it stays open, and states no sandbox.
+        watch: calls back when the process that starts engines has ended; None: this one
+            starts them.
         clock: aware UTC.
         log: the format of changes of state written to ``notice``.
         timer: the clock of frames.
@@ -87,6 +98,7 @@ class Surroundings:
         default=lambda config: SocketEvidenceSource(config.evidence)
     )
     lock: Callable[[], Confined] | None = None
+    watch: Callable[[Callable[[], object]], object] | None = None
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     log: LogForm = LogForm.TEXT
     timer: Timer = LOOP_TIMER
@@ -101,7 +113,7 @@ async def serve_until_signalled(
         OpeningError: our HPKE fails its self-test.
         ConfigError: something that the configuration names is unusable.
         SandboxError: an attempt got out of the sandbox.
-        ModelError: the model cannot be loaded.
+        ModelError: the model cannot be loaded, or what starts its engine has ended.
         EvidenceError: there is no evidence, or the evidence process has ended.
         BundleError: our own bundle does not verify.
         OSError: the address cannot be used.
@@ -169,9 +181,7 @@ async def running(
         source = surroundings.open_evidence(config)
         if isinstance(source, SocketEvidenceSource):
             stack.callback(source.close)
-        confined = None
-        if surroundings.lock is not None:
-            confined = await _locked(surroundings.lock, source, end)
+        confined = await _locked(surroundings, source, end)
         # Loaded by a process that confines itself; from here on this one is locked.
         model = await _with_progress(
             surroundings.open_model(config), "loading the model", surroundings.notice
@@ -273,19 +283,25 @@ def _report(
 
 
 async def _locked(
-    lock: Callable[[], Confined],
+    surroundings: Surroundings,
     source: EvidenceSource,
     end: Callable[[EnclaveError], object],
-) -> Confined:
+) -> Confined | None:
     """Lock this process, with its connection to the evidence process open.
+
+    Then what it needs cannot be started again, so it ends with that.
 
     Raises:
         EvidenceError: there is no such process.
         SandboxError: an attempt got out of the sandbox.
     """
+    if surroundings.watch is not None:
+        surroundings.watch(lambda: end(ModelError(NO_STARTER)))
+    if surroundings.lock is None:
+        return None
     if isinstance(source, SocketEvidenceSource):
         await source.open()
-    confined = lock()
+    confined = surroundings.lock()
     require_closed(confined, None)
     if isinstance(source, SocketEvidenceSource) and not confined.connects:
         source.lost = lambda: end(EvidenceError(LOST))
@@ -306,17 +322,17 @@ def _stated(
     """
     if confined is None:
         return None
-    trial = model.trial
+    trial, info = model.trial, model.info
     require_closed(confined, trial)
-    missing = lacking(confined, trial)
-    if trial is None or missing:
+    missing = lacking(confined, trial, info)
+    if trial is None or info is None or missing:
         notice(f"NO SANDBOX STATED: {'; '.join(missing)}")
         return None
     # A release from before sandboxes were stated names none, and clients refuse a
     # statement that no release names.
     if not read_release(config.release).manifest.sandbox:
         return None
-    return statement_of(confined, trial, model.ephemerality)
+    return statement_of(confined, trial, info)
 
 
 @contextlib.asynccontextmanager

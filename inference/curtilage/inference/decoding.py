@@ -178,6 +178,7 @@ class Answer:
     def free(self) -> None:
         """Free what it holds of the library, and overwrite what was saved."""
         self._sampler.free()
+        self._tokens.clear()
         if self.saved is not None:
             self.saved.wipe()
             self.saved = None
@@ -193,8 +194,9 @@ def measure_costs(
     """Return the time of a decode of 1, 2, … sequences, and leave the context empty.
 
     In processor time of this thread, which has an even share of the work: a busy
-    machine would distort any other. Erases one of them as well: a model whose sequences
-    cannot be erased one by one must answer one request at a time.
+    machine would distort any other. Erases one of them as well, and what the library
+    keeps of it: a model whose sequences cannot be erased one by one must answer one
+    request at a time.
 
     Raises:
         EngineMemoryError: there is too little memory for so many.
@@ -210,6 +212,7 @@ def measure_costs(
                 context.decode(rows)
                 costs[count - 1] = min(costs[count - 1], clock() - began)
         context.erase(0)
+        context.flush(0)
     finally:
         context.clear()
     return costs

@@ -7,8 +7,8 @@ answers cannot block all others. The queue is bounded. Every error in the owner 
 reaches all callers that wait for it.
 
 What an answer leaves is erased before its end is reported: with the whole context once
-no other runs, else its sequence alone. Then the library's own buffers may still hold
-its last tokens, for ``RENEW_S`` at most.
+no other runs, else its sequence, and the library's copies of the tokens read last. Then
+the library's threads may still hold numbers computed from it, for ``RENEW_S`` at most.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -73,8 +73,8 @@ is not saved is read again. So much memory is planned for (``contexts_at_once``)
 PAUSE_S: Final = 0.35
 """How long the others may wait for a piece of a new prompt, in processor time."""
 RENEW_S: Final = 10.0
-"""How long the library's own buffers may hold something of an answer that has ended
-while others continue; then the context is replaced under them."""
+"""How long buffers of the library's threads may hold numbers of an answer that has
+ended while others continue; then the context is replaced under them."""
 
 Deliver = Callable[[Event | InferenceError], bool]
 
@@ -114,12 +114,23 @@ class _Job:
         """Whether its tokens took too long to compare with its grammar."""
         if not self.form.grammar or self.answer is None:
             return False
-        drawn = self.request.settings.max_tokens - self.answer.remaining
-        return self.drawn_s > DRAWS_S + DRAW_S * drawn
+        return draws_too_long(self.drawn_s, self.request, self.answer)
 
     def done(self) -> Done:
         """Return its end, if it is cancelled now."""
         return _NEVER_RAN if self.answer is None else self.answer.done("cancelled")
+
+
+def draws_too_long(drawn_s: float, request: GenerateRequest, answer: Answer) -> bool:
+    """Whether an answer's tokens took too long to compare with its grammar.
+
+    Args:
+        drawn_s: how long, in processor time.
+        request: with a grammar.
+        answer: to it, so far.
+    """
+    drawn = request.settings.max_tokens - answer.remaining
+    return drawn_s > DRAWS_S + DRAW_S * drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,84 @@ class _Turn:
     def took_s(self) -> float:
         """Return how long it has taken, or would have if others had waited."""
         return min(time.monotonic(), self._end) - self._began
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """A loaded model without a context.
+
+    Attributes:
+        model: see ``Loaded``.
+        template: likewise.
+        info: of the model; not yet of a context.
+    """
+
+    model: Model
+    template: ChatTemplate
+    info: EngineInfo
+
+
+def load(
+    file: ModelFile, adapter: ModelFile | None = None, *, gpu_layers: int = 0
+) -> Weights:
+    """Verify files, load and close them.
+
+    Raises:
+        EngineFailedError: this machine, or this build, is not suitable.
+        ModelFileError: a file is not the expected one, or cannot be used.
+        TemplateError: the model has no usable chat template.
+    """
+    check_machine()
+    files = (file,) if adapter is None else (file, adapter)
+    # Before the library reads a byte: it parses the file.
+    for each in files:
+        each.verify()
+    model = Model(
+        str(file.load_path),
+        adapter=None if adapter is None else str(adapter.load_path),
+        gpu_layers=gpu_layers,
+    )
+    try:
+        # After the loading, not before: the hashed file is the loaded one.
+        for each in files:
+            each.check_unchanged()
+        _refuse_split(model)
+        template, source = _template_of(model)
+    except BaseException:
+        model.free()
+        raise
+    for each in files:
+        each.close()
+    info = EngineInfo(
+        model_id="",
+        model_sha256=file.sha256,
+        template_sha256=hashlib.sha256(source.encode()).hexdigest(),
+        architecture=model.metadata("general.architecture"),
+        context_tokens=0,
+        threads=0,
+        adapter_sha256="" if adapter is None else adapter.sha256,
+    )
+    return Weights(model=model, template=template, info=info)
+
+
+def context_of(
+    model: Model, settings: EngineSettings, *, sequences: int = 1
+) -> Context:
+    """Return a context of this model for so many requests.
+
+    Raises:
+        EngineFailedError: the model's keys or values cannot be quantised.
+        EngineMemoryError: there is too little memory.
+    """
+    return Context(
+        model,
+        tokens=min(settings.context_tokens, model.trained_context),
+        threads=settings.threads or available_cpus(),
+        least_tokens=settings.least_context_tokens,
+        sequences=sequences,
+        kv_type=settings.kv_type,
+        flash_attention=settings.attention,
+    )
 
 
 class LlamaCppEngine:
@@ -429,56 +518,30 @@ class LlamaCppEngine:
         self._serve(loaded)
 
     def _open(self) -> tuple[Loaded, EngineInfo]:
-        check_machine()
-        # Before the library reads a byte: it parses the file.
-        for file in self._files:
-            file.verify()
-        adapter = self._adapter
-        model = Model(
-            str(self._file.load_path),
-            adapter=None if adapter is None else str(adapter.load_path),
-            gpu_layers=self._settings.gpu_layers,
-        )
+        weights = load(self._file, self._adapter, gpu_layers=self._settings.gpu_layers)
+        model = weights.model
         try:
-            # After the loading, not before: the hashed file is the loaded one.
-            for file in self._files:
-                file.check_unchanged()
-            _refuse_split(model)
-            template, source = _template_of(model)
             context = self._context(model)
             costs = self._measure(context)
         except BaseException:
             model.free()
             raise
-        for file in self._files:
-            file.close()
         self._planner = Planner(
             sequences=max(1, len(costs)),
             max_waiting=self._settings.max_queued,
             costs=costs,
         )
-        info = EngineInfo(
+        info = replace(
+            weights.info,
             model_id=self._model_id,
-            model_sha256=self._file.sha256,
-            template_sha256=hashlib.sha256(source.encode()).hexdigest(),
-            architecture=model.metadata("general.architecture"),
             context_tokens=context.size,
             threads=self._threads,
             sequences=self._planner.sequences,
-            adapter_sha256="" if adapter is None else adapter.sha256,
         )
-        return Loaded(model=model, template=template, context=context), info
+        return Loaded(model=model, template=weights.template, context=context), info
 
     def _context(self, model: Model) -> Context:
-        return Context(
-            model,
-            tokens=min(self._settings.context_tokens, model.trained_context),
-            threads=self._threads,
-            least_tokens=self._settings.least_context_tokens,
-            sequences=self._planner.sequences,
-            kv_type=self._settings.kv_type,
-            flash_attention=self._settings.attention,
-        )
+        return context_of(model, self._settings, sequences=self._planner.sequences)
 
     def _measure(self, context: Context) -> list[float]:
         """Return the costs of decoding several sequences; empty: only one is used."""
@@ -703,8 +766,11 @@ class LlamaCppEngine:
             context.clear()
             self._stale_since = None
         else:
+            read = [sequence for sequence in left if context.used(sequence)]
             for sequence in left:
                 context.erase(sequence)
+            if read:
+                context.flush(read[-1])
                 self._stale_since = self._stale_since or time.monotonic()
         with self._changed:
             for sequence in left:

@@ -124,6 +124,7 @@ SYMBOLS: Final = (
     "llama_sampler_init_top_p",
     "llama_sampler_sample",
     "llama_set_abort_callback",
+    "llama_set_adapter_cvec",
     "llama_set_adapters_lora",
     "llama_state_seq_get_data",
     "llama_state_seq_get_size",
@@ -342,12 +343,15 @@ class Model(_Owned):
         data = text.encode()
         room = len(data) + 16
         tokens = (lib.llama_token * room)()
-        count = lib.llama_tokenize(
-            self.vocab, data, len(data), tokens, room, False, special
-        )
-        if count < 0:
-            raise NativeError("llama_tokenize", count)
-        return tokens[:count]
+        try:
+            count = lib.llama_tokenize(
+                self.vocab, data, len(data), tokens, room, False, special
+            )
+            if count < 0:
+                raise NativeError("llama_tokenize", count)
+            return tokens[:count]
+        finally:
+            ctypes.memset(tokens, 0, ctypes.sizeof(tokens))
 
     def is_control(self, token: int) -> bool:
         """Whether a token controls the model, or ends an answer."""
@@ -494,7 +498,11 @@ class Sampler(_Owned):
             return int(lib.llama_sampler_sample(self.handle, context, row))
         size = self._model.vocabulary_size
         logits = np.ctypeslib.as_array(lib.llama_get_logits_ith(context, row), (size,))
-        token = self._fitting(logits, self._grammar)
+        candidates = np.zeros(size, _CANDIDATE)
+        try:
+            token = self._fitting(logits, candidates, self._grammar)
+        finally:
+            candidates[:] = 0
         # The library ends the program if the grammar does not permit the token; this
         # one it was asked about.
         lib.llama_sampler_accept(self.handle, token)
@@ -503,14 +511,16 @@ class Sampler(_Owned):
         return token
 
     def _fitting(
-        self, logits: npt.NDArray[np.float32], grammar: "lib.llama_sampler_p"
+        self,
+        logits: npt.NDArray[np.float32],
+        candidates: npt.NDArray[np.void],
+        grammar: "lib.llama_sampler_p",
     ) -> int:
         """Return a token that fulfils the grammar.
 
         Tokens that do not are left out, and another one is drawn: among those that
         fulfil it each has its probability, however many others are left out before.
         """
-        candidates = np.zeros(len(logits), _CANDIDATE)
         refused = np.zeros(len(logits), np.bool_)
         judged = iter(_JUDGED)
         for _ in range(MAX_DRAWS):
@@ -584,7 +594,9 @@ def _fulfil(
     candidates["id"] = tokens
     _apply(grammar, candidates)
     # In the order of the tokens: this sampler sorts nothing.
-    return ~np.isneginf(candidates["logit"])
+    fulfil = ~np.isneginf(candidates["logit"])
+    candidates[:] = 0
+    return fulfil
 
 
 def _apply(sampler: "lib.llama_sampler_p", candidates: npt.NDArray[np.void]) -> int:
@@ -692,6 +704,7 @@ class Context(_Owned):
         self._cancelled: Callable[[], bool] = _never
         # The library calls it from this thread, while it reads a prompt.
         self._on_abort = lib.ggml_abort_callback(self._asked)
+        self._at_once = lib.ggml_abort_callback(_always)
         # Each time from the full size on: memory may be available again.
         self._handle, self._memory = self._made_with_less()
         self._batch = lib.llama_batch_init(PREFILL_CHUNK, 0, 1)
@@ -787,8 +800,9 @@ class Context(_Owned):
     def renew(self) -> None:
         """Replace the context, and move each sequence to the new one.
 
-        The library's own buffers, in which a few tokens of sequences that have ended
-        may be left, are freed. What continues is not changed by it.
+        The library's threads have buffers of their own, which ``flush`` does not reach:
+        numbers computed from sequences that have ended may be left in them. They are
+        freed. What continues is not changed by it.
 
         Raises:
             EngineMemoryError: there is too little memory; nothing changed.
@@ -887,7 +901,7 @@ class Context(_Owned):
     def erase(self, sequence: int) -> None:
         """Overwrite keys and values of a sequence; the others continue.
 
-        What the library keeps in other buffers, ``clear`` and ``renew`` free.
+        What the library keeps in other buffers, ``flush`` overwrites.
 
         Raises:
             NativeError: it could not be done completely; the context must be cleared.
@@ -916,6 +930,44 @@ class Context(_Owned):
         finally:
             saved.wipe()
         self._used[sequence] = 0
+
+    def flush(self, sequence: int) -> None:
+        """Overwrite the library's copies of the tokens read last; the others continue.
+
+        It keeps a batch's tokens until the next batch of the same length, and has them
+        as the input of its computation, too. So a whole batch of another token is read,
+        up to the first operation, and the buffers of the computation are made anew.
+
+        Args:
+            sequence: an erased one; it is empty afterwards, too.
+
+        Raises:
+            NativeError: it holds something, or the library failed; the context must be
+                cleared.
+        """
+        self._own()
+        if self._torn or not 0 <= sequence < self._room or self._used[sequence]:
+            raise NativeError("llama_decode", ABORTED)
+        # The library has none afterwards.
+        self.drop_logits()
+        # There is no control vector. To remove it nevertheless has the library free and
+        # allocate those buffers, which no function of it overwrites.
+        none = ctypes.POINTER(ctypes.c_float)()
+        lib.llama_set_adapter_cvec(self._handle, none, 0, 0, 0, 0)
+        count = min(PREFILL_CHUNK, self._cells)
+        self._fill([Row(0, at, sequence, False) for at in range(count)])
+        lib.llama_set_abort_callback(self._handle, self._at_once, NULL)
+        try:
+            code = int(lib.llama_decode(self._handle, self._batch))
+        finally:
+            lib.llama_set_abort_callback(self._handle, lib.ggml_abort_callback(), NULL)
+        # A GPU does not ask whether to stop. The others' keys and values are complete
+        # either way: of this sequence alone something was to be read.
+        if code not in (0, ABORTED):
+            self._torn = True
+            raise NativeError("llama_decode", code)
+        if not lib.llama_memory_seq_rm(self._memory, sequence, -1, -1):
+            raise NativeError("llama_memory_seq_rm", sequence)
 
     def clear(self) -> None:
         """Erase all sequences completely: keys, values, tokens, logits, and all copies.
@@ -999,15 +1051,8 @@ class Context(_Owned):
         # Before the call: if it fails half way, what it has read is cleared too.
         self._touched = True
         self._with_logits = []
-        batch = self._batch
-        batch.n_tokens = len(rows)
-        for index, row in enumerate(rows):
-            batch.token[index] = row.token
-            batch.pos[index] = row.position
-            batch.n_seq_id[index] = 1
-            batch.seq_id[index][0] = row.sequence
-            batch.logits[index] = row.sampled
-        code = int(lib.llama_decode(self._handle, batch))
+        self._fill(rows)
+        code = int(lib.llama_decode(self._handle, self._batch))
         self._torn = code != 0
         if code not in (0, ABORTED):
             raise NativeError("llama_decode", code)
@@ -1016,6 +1061,16 @@ class Context(_Owned):
                 self._used[row.sequence] += 1
             self._with_logits = [at for at, row in enumerate(rows) if row.sampled]
         return code
+
+    def _fill(self, rows: Sequence[Row]) -> None:
+        batch = self._batch
+        batch.n_tokens = len(rows)
+        for index, row in enumerate(rows):
+            batch.token[index] = row.token
+            batch.pos[index] = row.position
+            batch.n_seq_id[index] = 1
+            batch.seq_id[index][0] = row.sequence
+            batch.logits[index] = row.sampled
 
 
 def _number(sequence: int) -> ctypes.c_int32:
@@ -1031,3 +1086,7 @@ def _layout(saved: Saved) -> Layout:
 
 def _never() -> bool:
     return False
+
+
+def _always(_data: object) -> bool:
+    return True

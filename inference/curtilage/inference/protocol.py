@@ -1,6 +1,6 @@
 """The engine's interface: requests, events, and one Protocol.
 
-Needs no library: the tests of all other parts run on ``scripted``.
+Needs no library: the tests of all other parts run on a script.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from curtilage.inference.json_grammar import JsonRules
 from curtilage.inference.json_text import read_json
 from curtilage.inference.sampling import SamplingSettings
 from curtilage.inference.schema import add_object_schema, add_schema
+from curtilage.inference.settings import Isolation
 
 ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 
@@ -400,8 +401,8 @@ class Called:
 class Done:
     """The answer ended and its traces in the engine were overwritten.
 
-    While others are answered, the library may still hold a few of its last tokens in
-    buffers of its own; they are freed with the context (``Context.renew``).
+    While others are answered, the library's threads may still hold numbers that were
+    computed from it; they are freed with the context (``Context.renew``).
 
     Attributes:
         usage: counts.
@@ -432,9 +433,11 @@ class EngineInfo:
         context_tokens: prompt and answer together.
         threads: threads of one decode.
         sequences: requests that are answered at the same time.
-        ephemerality: the claim about erasure; ``none``: overwritten after each
-            request, but nothing was proven.
-        prefix_reuse: always ``off``: nothing of one request serves another.
+        isolation: what separates requests.
+        ephemerality: what becomes of a request's memory in the engine's process:
+            ``overwritten`` if freed memory is, too; ``process``: it ends with the one
+            that answered; ``none``: nothing is promised.
+        paging: why that memory is not swapped; or that it may be.
         adapter_sha256: digest of its LoRA adapter, hex; empty: there is none.
             Measurements of a model are valid only with the same adapter.
     """
@@ -446,8 +449,9 @@ class EngineInfo:
     context_tokens: int
     threads: int
     sequences: int = 1
-    ephemerality: Literal["none"] = "none"
-    prefix_reuse: Literal["off"] = "off"
+    isolation: Isolation = "shared"
+    ephemerality: Literal["none", "overwritten", "process"] = "none"
+    paging: Literal["possible", "locked", "no_swap"] = "possible"
     adapter_sha256: str = ""
 
 

@@ -16,9 +16,13 @@ FlashAttention: TypeAlias = Literal["auto", "on", "off"]
 """Whether attention is computed in pieces; ``auto``: on a GPU, and for quantised keys
 and values, which need it. On processors an answer behind a long text is written up to
 twice as fast without (``docs/costs.md``)."""
+Isolation: TypeAlias = Literal["shared", "process"]
+"""What separates requests: each has a sequence of one process's context, or a process
+of its own, which shares the weights."""
 
 KV_TYPES: Final[tuple[KVType, ...]] = ("f16", "q8_0", "q4_0")
 FLASH_ATTENTION: Final[tuple[FlashAttention, ...]] = ("auto", "on", "off")
+ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "process")
 MAX_GPU_LAYERS: Final = 1000
 """More than any model has, so it means all of them."""
 

@@ -54,14 +54,22 @@ def forbid_core_dumps() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def refuse_network_and_files() -> None:
+def refuse_network_and_files(*, forks: bool = False) -> None:
     """Make every later attempt to connect, to start a program or to write a file fail.
 
     For the rest of the process's life: an audit hook cannot be removed. Open file
     descriptors are kept. This stops mistakes of libraries, such as a download at first
     use. It is not a sandbox against malicious code.
+
+    Args:
+        forks: whether the process may still fork.
     """
-    sys.addaudithook(_refuse)
+    sys.addaudithook(_refuse_all_but_forks if forks else _refuse)
+
+
+def _refuse_all_but_forks(event: str, args: tuple[object, ...]) -> None:
+    if event != "os.fork":
+        _refuse(event, args)
 
 
 def _refuse(event: str, args: tuple[object, ...]) -> None:

@@ -1,7 +1,7 @@
 """The system calls that build a sandbox: one function each, without decisions.
 
-The only module that loads ``ctypes``. Every function raises OSError if the kernel
-refuses, and AttributeError if the system is not Linux.
+Only this module and ``memory`` load ``ctypes``. Every function raises OSError if the
+kernel refuses, and AttributeError if the system is not Linux.
 """
 
 import ctypes  # noqa: TID251 - a door
@@ -11,8 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 # linux/prctl.h, linux/seccomp.h, linux/sched.h, asm-generic/unistd.h
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_MEMORY_MERGE: Final = 67
 _PR_GET_DUMPABLE: Final = 3
 _PR_SET_DUMPABLE: Final = 4
+_SIGKILL: Final = 9
 _PR_SET_NO_NEW_PRIVS: Final = 38
 # sys/mman.h: pages of now and of later, locked when they are first used.
 _MCL_CURRENT_FUTURE_ONFAULT: Final = 1 | 2 | 4
@@ -113,6 +117,8 @@ def is_dumpable() -> bool:
 def lock_memory() -> None:
     """Keep this process's memory from being swapped, now and later (mlockall(2)).
 
+    A process that it forks does not inherit this.
+
     Raises:
         OSError: its limit is lower than its memory.
     """
@@ -141,6 +147,23 @@ def socket_type(descriptor: int) -> int:
 def no_new_privileges() -> None:
     """Let no executed program gain privileges (PR_SET_NO_NEW_PRIVS)."""
     _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))))
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends (PR_SET_PDEATHSIG)."""
+    _checked(
+        _libc().prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (_SIGKILL, 0, 0, 0)))
+    )
+
+
+def forbid_merging() -> None:
+    """Have no page of this process merged with an equal one (PR_SET_MEMORY_MERGE)."""
+    _checked(_libc().prctl(_PR_SET_MEMORY_MERGE, *map(ctypes.c_ulong, (0, 0, 0, 0))))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own ends (PR_SET_CHILD_SUBREAPER)."""
+    _checked(_libc().prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0))))
 
 
 def unshare(flags: int) -> None:

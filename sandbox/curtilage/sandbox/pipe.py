@@ -25,12 +25,30 @@ def read_frame(stream: IO[bytes]) -> object | None:
     Raises:
         ValueError: cut, too long, or not JSON.
     """
+    length = read_length(stream)
+    return None if length is None else read_body(stream, length)
+
+
+def read_length(stream: IO[bytes]) -> int | None:
+    """Read the length of the next frame, in bytes; None at the end of the stream.
+
+    Raises:
+        ValueError: cut, or too long.
+    """
     header = _read(stream, _HEADER.size)
     if not header:
         return None
     if len(header) != _HEADER.size:
         raise ValueError("a frame's length is truncated")
-    length = _length(header, MAX_FRAME_BYTES)
+    return _length(header, MAX_FRAME_BYTES)
+
+
+def read_body(stream: IO[bytes], length: int) -> object:
+    """Read the rest of a frame, after ``read_length``; return its value.
+
+    Raises:
+        ValueError: cut, or not JSON.
+    """
     body = _read(stream, length)
     if len(body) != length:
         raise ValueError("a frame is truncated")
@@ -63,6 +81,8 @@ class FrameReader:
                 break
             values.append(_decoded(self._data[start:end]))
             begin, start = end, end + _HEADER.size
+        # Deleted alone, what was read would stay in the same memory before the rest.
+        self._data[:begin] = bytes(begin)
         del self._data[:begin]
         return values
 
@@ -86,7 +106,10 @@ def _length(header: bytearray, max_bytes: int) -> int:
 
 
 def _decoded(body: bytearray) -> object:
-    value: object = json.loads(body)
+    try:
+        value: object = json.loads(body)
+    finally:
+        body[:] = bytes(len(body))
     if value is None:
         raise ValueError("a frame is empty")
     return value

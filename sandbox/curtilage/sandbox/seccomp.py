@@ -12,7 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from curtilage.sandbox.syscalls import HARMLESS, ON_SOCKETS, WAYS_OUT, numbers
+from curtilage.sandbox.syscalls import (
+    FORKING,
+    HARMLESS,
+    ON_SOCKETS,
+    WAYS_OUT,
+    numbers,
+)
 
 # linux/bpf_common.h, linux/seccomp.h, linux/audit.h
 _LOAD: Final = 0x20
@@ -84,6 +90,17 @@ THREADS: Final = {
 }
 """New threads, but no new processes."""
 
+# linux/sched.h: CLONE_NEW*, CLONE_PTRACE, _VFORK, _PARENT, _UNTRACED.
+_TSYNC: Final = 1  # SECCOMP_FILTER_FLAG_TSYNC
+_NOT_FORKED: Final = 0x7E020000 | 0x2000 | 0x4000 | 0x8000 | 0x800000
+
+FORKS: Final = {
+    "clone": Only(argument=0, test=_ANY_BIT, values=(_NOT_FORKED,), allowed=False),
+    # Its flags: a filter for all threads, as we load one, and nothing else of seccomp.
+    "seccomp": Only(argument=1, test=_EQUAL, values=(_TSYNC,), allowed=True),
+}
+"""New threads and forked processes, none in a namespace of its own; further filters."""
+
 TERMINALS: Final = {
     "ioctl": Only(argument=1, test=_EQUAL, values=(_TIOCSTI, _TIOCLINUX), allowed=False)
 }
@@ -149,6 +166,15 @@ NO_NAMES: Final = {
 """It queries itself, and changes nothing that other programs can see."""
 
 
+_FORKED: Final = (1, 38)  # PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS
+
+FURTHER: Final = {
+    name: replace(only, values=(*only.values, *_FORKED))
+    for name, only in NO_NAMES.items()
+}
+"""``NO_NAMES``, and what a forked process does before it has a further filter."""
+
+
 def own_process(pid: int) -> dict[str, Only]:
     """Return conditions that restrict signals, limits and priorities to this process.
 
@@ -193,7 +219,9 @@ _REACH: Final = frozenset(
 )
 
 
-def compute_only(machine: str, pid: int, *, devices: bool = False) -> bytes:
+def compute_only(
+    machine: str, pid: int, *, devices: bool = False, forks: bool = False
+) -> bytes:
     """Return the program for a process that reads files, computes and answers.
 
     An allow-list: calls that are in no list here, or in no kernel yet, are refused.
@@ -204,11 +232,15 @@ def compute_only(machine: str, pid: int, *, devices: bool = False) -> bytes:
             ``OWN``, and ``of_process`` puts it in.
         devices: whether it drives GPUs. Then Landlock must refuse to write other files:
             this program does not.
+        forks: whether it may fork, and put what it forked under a further filter.
     """
-    only = _own_only(pid)
+    only, allowed = _own_only(pid), HARMLESS
     if devices:
         only |= DEVICE_OPENS | DEVICE_CONTROLS
-    return _program(machine, allowed=HARMLESS, only=only, otherwise=_refusal())
+    if forks:
+        only |= FORKS | FURTHER
+        allowed += FORKING
+    return _program(machine, allowed=allowed, only=only, otherwise=_refusal())
 
 
 def serve_only(machine: str, pid: int) -> bytes:

@@ -53,6 +53,11 @@ setitimer 38 103; getitimer 36 102; restart_syscall 219 128; exit 60 93;
 exit_group 231 94; wait4 61 260; waitid 247 95;
 """
 
+_FORKING: Final = """
+# Of a process that forks others, which confine themselves further.
+seccomp 317 277; mlockall 151 230;
+"""
+
 _ON_SOCKETS: Final = """
 # On sockets that exist.
 listen 50 201; accept 43 202; accept4 288 242; recvfrom 45 207; recvmsg 47 212;
@@ -84,10 +89,13 @@ def _numbers(text: str) -> dict[str, tuple[int | None, ...]]:
     }
 
 
-_NUMBERS: Final = _numbers(_HARMLESS + _ON_SOCKETS + _REFUSED)
+_NUMBERS: Final = _numbers(_HARMLESS + _FORKING + _ON_SOCKETS + _REFUSED)
 
 HARMLESS: Final = tuple(_numbers(_HARMLESS))
 """All calls that a computing process needs; it cannot make any other."""
+
+FORKING: Final = tuple(_numbers(_FORKING))
+"""Calls that only restrict a process further, or keep its memory from being swapped."""
 
 ON_SOCKETS: Final = tuple(_numbers(_ON_SOCKETS))
 """All calls that a server needs besides, once its sockets exist."""

@@ -12,7 +12,7 @@ import resource
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -25,6 +25,7 @@ from curtilage.sandbox.escapes import (
     self_test,
     unfiltered,
 )
+from curtilage.sandbox.memory import Paging, keep_from_disk
 from curtilage.sandbox.parent import FORGETTING
 from curtilage.sandbox.syscalls import MACHINES
 from curtilage.sandbox.wall import (
@@ -33,12 +34,13 @@ from curtilage.sandbox.wall import (
     Wall,
     compute_only,
     described,
+    further_of,
     serve_only,
 )
 
-LOCKED: Final = "locked"
-NO_SWAP: Final = "no_swap"
-SWAPPED: Final = "swapped"
+LOCKED: Final = Paging.LOCKED.value
+NO_SWAP: Final = Paging.NO_SWAP.value
+SWAPPED: Final = Paging.POSSIBLE.value
 """What keeps memory off a disk: it is locked, there is no swap, or nothing does."""
 _LIMITS: Final = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE}
 _DUMPS: Final = "dumps"
@@ -143,6 +145,40 @@ def lock_engine(reads: Sequence[Path], devices: Sequence[Path]) -> tuple[Wall, T
     return _locked(build, threads=False, files=not devices)
 
 
+def lock_keeper(reads: Sequence[Path]) -> tuple[Wall, Trial]:
+    """Lock this process, which may fork; return its wall and what it found so far.
+
+    Only without its filter does it try to get out: a forked process has a further one,
+    behind which ``try_forked`` makes the other attempts.
+
+    Args:
+        reads: folders that remain visible.
+    """
+
+    def build(*, before_filter: Callable[[], object]) -> Wall:
+        return compute_only(reads, forks=True, before_filter=before_filter)
+
+    return _locked(build, threads=False, files=True, tries=False)
+
+
+def try_forked(kept: Trial, wall: Wall) -> Trial:
+    """Try to get out of a forked process; return what it and its parent found.
+
+    Args:
+        kept: what its parent found, by ``lock_keeper``.
+        wall: the layers that this process has added, by ``fork_no_more``.
+    """
+    answers: dict[str, str] = {}
+    if kept.answers and Layer.SECCOMP in wall.standing:
+        descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            answers = kept.answers | self_test(platform.machine(), descriptor)
+        finally:
+            os.close(descriptor)
+    loaded = {**kept.loaded, **further_of(wall.loaded), "zero": _at_zero()}
+    return replace(kept, loaded=loaded, answers=answers)
+
+
 def server_description(machine: str, landlock: int) -> Loaded:
     """Return what ``lock_server`` loads on a machine, without loading it.
 
@@ -158,12 +194,28 @@ def server_description(machine: str, landlock: int) -> Loaded:
     return _description(described(landlock, program), zero, _allocator())
 
 
-def engine_description(machine: str, landlock: int, *, devices: bool) -> Loaded:
-    """Return what ``lock_engine`` loads on a machine; see ``server_description``."""
-    program = seccomp.compute_only(machine, seccomp.OWN, devices=devices)
+def engine_description(
+    machine: str, landlock: int, *, devices: bool, forks: bool = False
+) -> Loaded:
+    """Return what an engine loads on a machine; see ``server_description``.
+
+    Args:
+        machine: as ``platform.machine()`` names it.
+        landlock: the kernel's version of Landlock.
+        devices: whether it drives GPUs.
+        forks: whether it forks a process for each request: what ``lock_keeper`` and
+            ``try_forked`` load, else ``lock_engine``.
+
+    Raises:
+        KeyError: the machine's call numbers are unknown.
+    """
+    program = seccomp.compute_only(machine, seccomp.OWN, devices=devices, forks=forks)
+    further = seccomp.compute_only(machine, seccomp.OWN) if forks else b""
     zero = sorted({*_LIMITS, _DUMPS} - ({"fsize"} if devices else set()))
     return _description(
-        described(landlock, program, devices=devices), zero, _allocator()
+        described(landlock, program, devices=devices, further=further),
+        zero,
+        _allocator(),
     )
 
 
@@ -190,36 +242,6 @@ def ways_out() -> tuple[str, ...]:
     return tuple(found)
 
 
-def kept_memory() -> str:
-    """Return what keeps this process's memory off a disk; else lock it."""
-    if _has_no_swap() or _may_not_swap():
-        return NO_SWAP
-    try:
-        kernel.lock_memory()
-    except (OSError, AttributeError):
-        return SWAPPED
-    return LOCKED
-
-
-def _has_no_swap() -> bool:
-    """Return whether this machine has no swap."""
-    try:
-        return len(Path("/proc/swaps").read_text("utf-8").splitlines()) <= 1
-    except OSError:
-        return False
-
-
-def _may_not_swap() -> bool:
-    """Return whether this process's control group may use none (version 2)."""
-    try:
-        groups = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
-        own = next(each for each in groups if each.startswith("0::/"))
-        limit = Path("/sys/fs/cgroup", own.removeprefix("0::/"), "memory.swap.max")
-        return limit.read_text("ascii").strip() == "0"
-    except (OSError, StopIteration):
-        return False
-
-
 def landlock_version() -> int:
     """Return the kernel's version of Landlock; 0: it has none."""
     try:
@@ -228,9 +250,11 @@ def landlock_version() -> int:
         return 0
 
 
-def _locked(build: _Builds, *, threads: bool, files: bool) -> tuple[Wall, Trial]:
+def _locked(
+    build: _Builds, *, threads: bool, files: bool, tries: bool = True
+) -> tuple[Wall, Trial]:
     machine = platform.machine()
-    early, memory, version = ways_out(), kept_memory(), landlock_version()
+    early, memory, version = ways_out(), keep_from_disk().value, landlock_version()
     answers: dict[str, str] = {}
     # A log in a file must still be written; then nothing is promised.
     lower = partial(_lower, files=files and not early)
@@ -246,10 +270,10 @@ def _locked(build: _Builds, *, threads: bool, files: bool) -> tuple[Wall, Trial]
         wall = build(before_filter=before_filter)
         if Layer.SECCOMP not in wall.standing:
             lower()
-        if {Layer.LANDLOCK, Layer.SECCOMP} <= wall.standing:
-            answers |= self_test(machine, descriptor, thread)
-        else:
+        if not {Layer.LANDLOCK, Layer.SECCOMP} <= wall.standing:
             answers.clear()
+        elif tries:
+            answers |= self_test(machine, descriptor, thread)
     finally:
         os.close(descriptor)
     return wall, Trial(

@@ -16,7 +16,7 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
-from curtilage.sandbox import folders, kernel, seccomp
+from curtilage.sandbox import folders, kernel, memory, seccomp
 
 # linux/landlock.h: LANDLOCK_ACCESS_FS_*, each by its bit position.
 _RIGHTS: Final = (
@@ -122,6 +122,7 @@ def compute_only(
     reads: Sequence[Path] = (),
     *,
     devices: Sequence[Path] = (),
+    forks: bool = False,
     before_filter: Callable[[], object] = _nothing,
 ) -> Wall:
     """Restrict this process to reading files, computing and answering over open pipes.
@@ -130,9 +131,24 @@ def compute_only(
         reads: folders that remain visible, besides those of Python and its libraries.
         devices: GPUs that it may also write to and control, if Landlock works. Without
             it nothing else would refuse to write other files.
+        forks: whether it may fork; then ``fork_no_more`` is for what it forked.
         before_filter: called behind the other layers.
     """
     with_devices = False
+
+    def before() -> None:
+        before_filter()
+        # Behind the folders, for which it writes to files below /proc. The filter
+        # refuses this.
+        memory.forbid_tracing()
+
+    def make_only_these_calls() -> Loaded:
+        return _filter(
+            lambda machine: seccomp.compute_only(
+                machine, seccomp.OWN, devices=with_devices, forks=forks
+            ),
+            before,
+        )
 
     def write_only_devices() -> Loaded:
         nonlocal with_devices
@@ -147,12 +163,18 @@ def compute_only(
             Layer.NAMESPACE: lambda: _leave_the_network(user_namespace=True),
             Layer.FOLDERS: lambda: _leave_other_folders((*reads, *devices), *owner),
             Layer.LANDLOCK: write_only_devices,
+            Layer.SECCOMP: make_only_these_calls,
+        }
+    )
+
+
+def fork_no_more() -> Wall:
+    """Restrict a forked process, which may do what its parent may, to computing."""
+    return _build(
+        {
             Layer.SECCOMP: lambda: _filter(
-                lambda machine: seccomp.compute_only(
-                    machine, seccomp.OWN, devices=with_devices
-                ),
-                before_filter,
-            ),
+                lambda machine: seccomp.compute_only(machine, seccomp.OWN)
+            )
         }
     )
 
@@ -178,18 +200,33 @@ def serve_only(*, before_filter: Callable[[], object] = _nothing) -> Wall:
 
 
 def described(
-    landlock_version: int, program: bytes, *, devices: bool = False
+    landlock_version: int,
+    program: bytes,
+    *,
+    devices: bool = False,
+    further: bytes = b"",
 ) -> Loaded:
-    """Return the description of Landlock and a filter, which are not loaded.
+    """Return the description of Landlock and filters, which are not loaded.
 
     Args:
         landlock_version: the kernel's.
         program: the filter's, with ``seccomp.OWN``.
         devices: whether the process drives GPUs.
+        further: the program of the filter of what it forks; empty: it forks nothing.
     """
     _, handled = _handled(landlock_version)
     allowed = (os.devnull, _DEVICE) if devices else (os.devnull,)
-    return _described_rules(handled, allowed) | _described_program(program)
+    found = _described_rules(handled, allowed) | _described_program(program)
+    return {**found, **(further_of(_described_program(further)) if further else {})}
+
+
+def further_of(loaded: Loaded) -> Loaded:
+    """Return the description of a forked process's filter, to be added to its parent's.
+
+    Args:
+        loaded: by ``fork_no_more``.
+    """
+    return {f"forked_{key}": value for key, value in loaded.items()}
 
 
 def local_server(writes: Sequence[Path]) -> Wall:

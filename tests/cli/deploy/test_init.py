@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.cli.deploy import init as command
 from curtilage.cli.deploy import layouts, release, table
 from curtilage.cli.deploy.sections import unrouted
@@ -29,6 +30,7 @@ from curtilage.client.endpoint.gateway_file import read_gateway_file
 from curtilage.client.endpoint.keys import Keys
 from curtilage.enclave_server.config import Environment
 from curtilage.enclave_server.config import parse_config as parse_enclave
+from curtilage.enclave_server.confinement import description
 from curtilage.inference.default_model import DEFAULT_SHA256
 from curtilage.policy.document.load import PROFILES, load_policy, profile_text
 from curtilage.policy.expectations import expectations_from
@@ -264,6 +266,83 @@ def test_everything_that_compose_mounts_is_there(layout: str, file: str) -> None
     # The certificate comes from an authority.
     own = "client" if layout == "gateway" else layout
     assert missing == {f"{own}/tls/{own}.pem"}
+
+
+# The sandbox.
+
+
+def described(machine: str = "x86_64", *, forks: bool = False) -> tuple[str, str]:
+    """Write a description of a sandbox; return its file and the digest."""
+    data = description(machine=machine, landlock=6, devices=False, forks=forks)
+    Path("sandbox.json").write_bytes(data)
+    return "sandbox.json", hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("layout", ["one-operator", "processes", "enclave"])
+def test_a_release_names_the_sandbox_and_so_does_the_section(layout: str) -> None:
+    file, digest = described()
+    more = ("--name", HOST, "--emulated") if layout == "enclave" else ()
+    assert init(layout, "--sandbox", file, *more) == 0
+    manifest = parse_manifest(Path("o/log/manifest.json").read_bytes())
+    assert (manifest.sandbox, str(manifest.isolation)) == (digest, "shared")
+    assert str(manifest.ephemerality) == "overwritten"
+    write_root()
+    # The log knows which sandbox it is.
+    assert init(layout, "--policy", "default", *more) == 0
+    policy = load_policy(Path("o/policy.yaml").read_text())
+    assert expectations_from(policy).sandbox == {digest}
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_configuration_and_release_agree_on_what_separates_requests(
+    *, forks: bool
+) -> None:
+    assert init("processes", "--sandbox", described(forks=forks)[0]) == 0
+    manifest = parse_manifest(Path("o/log/manifest.json").read_bytes())
+    isolation = Isolation.PROCESS if forks else Isolation.SHARED
+    assert manifest.isolation is isolation
+    assert manifest.ephemerality is PROMISED[isolation]
+    # The log knows it when the configuration is written again.
+    assert init("processes", "--replace") == 0
+    config = parse_enclave(Path("o/enclave.toml").read_text())
+    assert config.model.isolation == isolation.value
+
+
+def test_without_one_the_release_names_none() -> None:
+    assert init("processes") == 0
+    assert not parse_manifest(Path("o/log/manifest.json").read_bytes()).sandbox
+    write_root()
+    assert init("processes", "--policy", "default") == 0
+    policy = load_policy(Path("o/policy.yaml").read_text())
+    assert not expectations_from(policy).sandbox
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"GGUF", b"{}", b'{"v":"curtilage/sandbox/v2"}'),
+        description(machine="x86_64", landlock=6, devices=False) + b"\n",
+    ],
+    ids=["a model", "an object", "another form", "a line feed more"],
+)
+def test_a_file_that_describes_no_sandbox_is_refused(
+    data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sandbox.json").write_bytes(data)
+    assert init("processes", "--sandbox", "sandbox.json") == 2
+    assert "curtilage-enclave sandbox" in capsys.readouterr().err
+    assert not Path("o").exists()
+
+
+def test_a_log_of_another_sandbox_is_not_configured_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert init("processes", "--sandbox", described()[0]) == 0
+    before = files()
+    assert init("processes", "--sandbox", described("aarch64")[0]) == 2
+    assert "another sandbox" in capsys.readouterr().err
+    assert init("processes", "--sandbox", described()[0]) == 0
+    assert files() == before
 
 
 # The policy.

@@ -19,14 +19,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from curtilage.attest.log.manifest import Residency, parse_manifest
 from curtilage.attest.log.note import parse_hashes
+from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.cli import main as cli
 from curtilage.cli import terminal
 from curtilage.cli.release.options import Progress
-from curtilage.enclave_server.confinement import (
-    EPHEMERALITY,
-    ISOLATION,
-    description,
-)
+from curtilage.enclave_server.confinement import description
 from curtilage.wire.shaping import PADDED, UNPADDED
 from curtilage_dev.log import new_witness
 from support.release_logs import NAME
@@ -109,13 +106,18 @@ def test_a_release_is_published_and_verified(
     assert value["publisher"] is None
 
 
-def test_a_manifest_names_the_sandbox_that_the_enclave_describes(run: Run) -> None:
-    described = description(landlock=6, devices=False)
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_manifest_names_the_sandbox_that_the_enclave_describes(
+    run: Run, isolation: Isolation
+) -> None:
+    forks = isolation is Isolation.PROCESS
+    described = description(landlock=6, devices=False, forks=forks)
     Path("sandbox.json").write_bytes(described)
-    modes = ("--isolation", ISOLATION, "--ephemerality", EPHEMERALITY)
+    modes = ("--isolation", isolation, "--ephemerality", PROMISED[isolation])
     make(run, "2.0.0", "--sandbox", "sandbox.json", *modes)
     made = parse_manifest(Path("m.json").read_bytes())
     assert made.sandbox == sha256(described).hexdigest()
+    assert (made.isolation, made.ephemerality) == (isolation, PROMISED[isolation])
 
 
 def test_a_manifest_has_the_given_options(run: Run) -> None:

@@ -31,9 +31,9 @@ from curtilage.inference.protocol import (
     TopLogprob,
     Usage,
 )
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.inference.settings import EngineSettings
 from curtilage.policy.document.load import load_profile
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 from support.byte_model import make_byte_model, sha256_of
 from support.client_parts import MemoryTrail, WordInspector
 from support.memory_enclave import ROOMY, Clock, key_store

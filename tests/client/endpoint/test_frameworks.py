@@ -14,7 +14,7 @@ import pytest
 from client.endpoint.test_chat_api import CALL, WORDS, Asked, both_routes
 
 from curtilage.inference.protocol import ToolCall
-from curtilage.inference.scripted import Script
+from curtilage_dev.scripted_engine import Script
 
 PYTHON = os.environ.get("CURTILAGE_FRAMEWORKS", "")
 pytestmark = pytest.mark.skipif(

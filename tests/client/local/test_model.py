@@ -63,7 +63,7 @@ from curtilage.inference.protocol import (
     Started,
 )
 from curtilage.inference.protocol import ToolCall as EngineCall
-from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
+from curtilage_dev.scripted_engine import SCRIPTED_INFO, Script, ScriptedEngine
 from support.byte_model import make_adapter, make_byte_model, sha256_of
 from support.engine_processes import engines
 

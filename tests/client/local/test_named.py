@@ -31,7 +31,7 @@ from curtilage.inference.errors import (
     EngineMemoryError,
     ModelDigestError,
 )
-from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
+from curtilage_dev.scripted_engine import SCRIPTED_INFO, Script, ScriptedEngine
 from support.byte_model import make_byte_model, sha256_of
 from support.fakes import returns
 

@@ -16,7 +16,6 @@ from conformance.peers.sealed import FORMS, KEMS, NONCE_BYTES, suite_of
 from conformance.peers.table import Row, Table
 
 from curtilage.inference.errors import EngineFailedError
-from curtilage.inference.scripted import Script
 from curtilage.wire.frames import answer_bytes
 from curtilage.wire.hpke.suite import TAG_BYTES
 from curtilage.wire.media import (
@@ -27,6 +26,7 @@ from curtilage.wire.media import (
     PROBLEM_OHTTP_KEY,
 )
 from curtilage.wire.shaping import UNPADDED, TransportParameters
+from curtilage_dev.scripted_engine import Script
 from support.enclave_parts import chat_body, make_parts, serving
 
 QUICK = TransportParameters(frame_bytes=512, period_ms=1, first_bucket=8, buckets=16)

@@ -16,9 +16,9 @@ from curtilage.enclave_server.http.binding import bind_path
 from curtilage.enclave_server.http.counter_socket import CounterSocket
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.service import Surroundings, running
-from curtilage.inference.scripted import ScriptedEngine
 from curtilage.wire.keyconfig import parse_key_configs
 from curtilage.wire.shaping import UNPADDED
+from curtilage_dev.scripted_engine import ScriptedEngine
 from support.enclave_deployment import World, make_world
 from support.enclave_parts import ask, dated, exchange, get, inner_request, seal
 from support.fakes import returns

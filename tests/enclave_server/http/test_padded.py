@@ -15,8 +15,8 @@ from curtilage.enclave_server.http.server import MAX_UNSENT_BYTES
 from curtilage.enclave_server.ohttp.gateway import Exchange, Form, Terms, open_exchange
 from curtilage.enclave_server.ohttp.keys import ServerKey
 from curtilage.inference.errors import EngineFailedError
-from curtilage.inference.scripted import Script
 from curtilage.wire.shaping import TransportParameters
+from curtilage_dev.scripted_engine import Script
 from support.enclave_parts import (
     CHUNKED,
     PLAIN,

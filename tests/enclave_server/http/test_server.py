@@ -31,8 +31,8 @@ from curtilage.inference.protocol import (
     GenerateRequest,
     Token,
 )
-from curtilage.inference.scripted import Script, ScriptedEngine
 from curtilage.wire.keyconfig import parse_key_configs
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 from support.enclave_parts import (
     CHUNKED,
     NOW,

@@ -18,10 +18,10 @@ from curtilage.enclave_server.ohttp.gateway import (
     open_exchange,
 )
 from curtilage.enclave_server.ohttp.keys import ServerKey, make_key
-from curtilage.inference.scripted import Script
 from curtilage.wire.dates import format_date
 from curtilage.wire.media import PROBLEM_DATE
 from curtilage.wire.shaping import UNPADDED
+from curtilage_dev.scripted_engine import Script
 from support.enclave_parts import (
     CHUNKED,
     JSON,

@@ -50,7 +50,8 @@ from curtilage.inference.protocol import (
     Tool,
 )
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.settings import EngineSettings
+from curtilage.inference.settings import ISOLATIONS, EngineSettings, Isolation
+from curtilage.sandbox.parent import environment
 from curtilage.sandbox.wall import Layer
 from support.byte_model import make_adapter, make_byte_model, sha256_of
 from support.chains import chain
@@ -73,9 +74,15 @@ def asked(text: str = "hello", *, max_tokens: int = 8) -> GenerateRequest:
     )
 
 
-def planned(path: Path, settings: EngineSettings = SETTINGS) -> Plan:
+def planned(
+    path: Path, settings: EngineSettings = SETTINGS, isolation: Isolation = "shared"
+) -> Plan:
     return Plan(
-        model=str(path), sha256=sha256_of(path), model_id="byte", settings=settings
+        model=str(path),
+        sha256=sha256_of(path),
+        model_id="byte",
+        settings=settings,
+        isolation=isolation,
     )
 
 
@@ -93,9 +100,11 @@ async def running(
         await engine.close()
 
 
-@pytest.fixture
-async def apart(byte_model: Path) -> AsyncIterator[EngineProcess]:
-    async with running(planned(byte_model)) as engine:
+@pytest.fixture(params=ISOLATIONS)
+async def apart(
+    byte_model: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[EngineProcess]:
+    async with running(planned(byte_model, isolation=request.param)) as engine:
         yield engine
 
 
@@ -174,7 +183,12 @@ async def test_answers_are_those_of_the_engine_in_this_process(
     here = LlamaCppEngine(file, model_id="byte", settings=SETTINGS)
     await here.start()
     try:
-        assert apart.info == here.info
+        ours = apart.info
+        assert here.info == replace(
+            ours, isolation="shared", ephemerality="none", paging="possible"
+        )
+        ends = {"shared": "overwritten", "process": "process"}
+        assert ours.ephemerality == ends[ours.isolation]
         expected = await collect(here, REQUESTS[name])
     finally:
         await here.close()
@@ -271,6 +285,20 @@ async def test_a_caller_that_leaves_ends_its_answer(apart: EngineProcess) -> Non
     assert isinstance((await collect(apart, asked()))[-1], Done)
 
 
+# What becomes of requests.
+
+
+async def test_one_whose_allocator_keeps_what_was_freed_promises_nothing(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = environment()
+    monkeypatch.setattr(
+        starting, "environment", returns({**usual, "PYTHONMALLOC": "pymalloc"})
+    )
+    async with running(planned(byte_model)) as engine:
+        assert engine.info.ephemerality == "none"
+
+
 # Its confinement.
 
 
@@ -317,7 +345,7 @@ class Attempts(process.Server):
         return False
 
 # Without Python's own hook, so that only the kernel refuses.
-process.refuse_network_and_files = lambda: None
+process.refuse_network_and_files = lambda **_: None
 process.Server = Attempts
 process.main()
 """
@@ -354,8 +382,8 @@ from curtilage.inference.process import __main__ as process
 
 # /dev/full stands in for a GPU.
 build, process.gpus = process.compute_only, lambda: ((Path("/dev/full"),), ())
-def compute_only(reads, *, devices):
-    wall = build(reads, devices=devices)
+def compute_only(reads, *, devices, forks):
+    wall = build(reads, devices=devices, forks=forks)
     try:
         Path("/dev/full").open("r+b", buffering=0)
         said = "usable"
@@ -945,6 +973,25 @@ async def test_a_process_that_names_another_model_is_not_used(
     byte_model: Path, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
     replaced_by(CLAIMS.format(field=field), monkeypatch)
+    engine = EngineProcess(planned(byte_model))
+    with pytest.raises(EngineFailedError, match="no answer"):
+        await engine.start()
+    await engine.close()
+
+
+APART = """
+from dataclasses import replace
+from curtilage.inference.process import __main__ as process
+to_value = process.to_value
+process.to_value = lambda info: to_value(replace(info, isolation="process"))
+process.main()
+"""
+
+
+async def test_a_process_that_separates_requests_in_another_way_is_not_used(
+    byte_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced_by(APART, monkeypatch)
     engine = EngineProcess(planned(byte_model))
     with pytest.raises(EngineFailedError, match="no answer"):
         await engine.start()

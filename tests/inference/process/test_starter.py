@@ -24,7 +24,7 @@ from curtilage.inference.process.parent import EngineProcess, Watch
 from curtilage.inference.process.starter import StarterStarts
 from curtilage.inference.protocol import ChatMessage, Done, Event, GenerateRequest
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.settings import EngineSettings
+from curtilage.inference.settings import ISOLATIONS, EngineSettings, Isolation
 from curtilage.sandbox.trial import Trial, engine_description
 from support.byte_model import sha256_of
 from support.fakes import returns
@@ -37,13 +37,16 @@ LINUX = pytest.mark.skipif(
 )
 
 
-def planned(path: Path, *, tried: bool = False) -> Plan:
+def planned(
+    path: Path, *, tried: bool = False, isolation: Isolation = "shared"
+) -> Plan:
     return Plan(
         model=str(path),
         sha256=sha256_of(path),
         model_id="byte",
         settings=SETTINGS,
         tried=tried,
+        isolation=isolation,
     )
 
 
@@ -167,6 +170,17 @@ async def test_without_a_starter_no_engine_is_started(byte_model: Path) -> None:
                 await attempt
 
 
+async def test_its_end_is_noticed_and_nothing_else() -> None:
+    lost = asyncio.Event()
+    async with starter() as starts:
+        starts.watch(lost.set)
+        await starts.reap((await ended(starts)).pid, PATIENCE_S)
+        await asyncio.sleep(0.1)
+        assert not lost.is_set()
+        os.kill(starts.pid, signal.SIGKILL)
+        await asyncio.wait_for(lost.wait(), PATIENCE_S)
+
+
 async def test_its_engines_end_with_it() -> None:
     async with starter() as starts:
         first, second = await starts.start([]), await starts.start([])
@@ -224,6 +238,33 @@ async def test_whoever_gives_up_while_it_is_started_leaves_nothing() -> None:
 
 
 @LINUX
+async def test_processes_of_an_engine_that_has_ended_are_reaped(
+    byte_model: Path,
+) -> None:
+    plan = planned(byte_model, isolation="process")
+    long = GenerateRequest(
+        messages=(ChatMessage(role="user", content="hello"),),
+        settings=SamplingSettings(max_tokens=1800, temperature=0),
+    )
+    async with starter() as starts, running(plan, starts) as engine:
+        async with aclosing(engine.generate(long)) as events:
+            await anext(events)
+            (worker,) = psutil.Process(pid_of(engine)).children()
+            await replaced(engine)
+        # As a zombie it would count against the limit of processes.
+        await starts.reap((await ended(starts)).pid, PATIENCE_S)
+        assert not worker.is_running()
+
+
+async def ended(starts: StarterStarts) -> starting.Started:
+    """Start an engine, and close its pipes."""
+    started = await starts.start([])
+    started.to.close()
+    started.from_.close()
+    return started
+
+
+@LINUX
 async def test_it_reaches_no_network() -> None:
     async with starter() as starts:
         started = await starts.start([])
@@ -235,25 +276,28 @@ async def test_it_reaches_no_network() -> None:
 
 
 @LINUX
+@pytest.mark.parametrize("isolation", ISOLATIONS)
 async def test_an_engine_tries_its_wall_if_the_plan_demands_it(
-    byte_model: Path,
+    byte_model: Path, isolation: Isolation
 ) -> None:
-    async with (
-        starter() as starts,
-        running(planned(byte_model, tried=True), starts) as engine,
-    ):
+    plan = planned(byte_model, tried=True, isolation=isolation)
+    async with starter() as starts, running(plan, starts) as engine:
         trial = engine.trial
         assert trial is not None
         assert isinstance((await collect(engine))[-1], Done)
         await replaced(engine)
         assert engine.trial == trial
+        assert engine.info.paging == trial.memory
         limits = Path(f"/proc/{pid_of(engine)}/limits")
         lines = (await asyncio.to_thread(limits.read_text)).splitlines()
     if not trial.answers:
         pytest.skip("SKIPPED LOUDLY: this kernel has no Landlock or no seccomp")
     assert trial.succeeded == trial.early == ()
     assert trial.loaded == engine_description(
-        os.uname().machine, trial.landlock, devices=False
+        os.uname().machine,
+        trial.landlock,
+        devices=False,
+        forks=isolation == "process",
     )
     zero = [line.split()[-3:-1] for line in lines if line.startswith("Max file size")]
     assert zero == [["0", "0"]]
@@ -268,6 +312,14 @@ OTHERS = {
     "other": "found = replace(found, early=('canary-5',))",
     "succeeds": "found = replace(found, answers={'tcp': 'let through'})",
     "no trial": "found = None",
+    "forgets nothing": (
+        "from curtilage.inference.process import __main__ as process\n"
+        "    process.overwrites_freed = lambda: False"
+    ),
+    "may be swapped": (
+        "from curtilage.inference.process import __main__ as process\n"
+        "    process._PAGING = dict.fromkeys(process._PAGING, 'possible')"
+    ),
 }
 OTHERWISE = """
 from dataclasses import replace

@@ -14,7 +14,6 @@ from curtilage.client.chat.query import Settings
 from curtilage.client.errors import UsageError
 from curtilage.client.local.model import LocalModel
 from curtilage.client.system.files import locked
-from curtilage.inference.scripted import SCRIPTED_INFO, Script, ScriptedEngine
 from curtilage.lab.commands import answer as answering
 from curtilage.lab.commands import table
 from curtilage.lab.commands.answered_file import (
@@ -30,6 +29,7 @@ from curtilage.lab.commands.begun_file import (
     USED_AGAIN,
 )
 from curtilage.lab.commands.grading import Asked
+from curtilage_dev.scripted_engine import SCRIPTED_INFO, Script, ScriptedEngine
 from support.drafts import written
 
 BY = AnsweredBy(

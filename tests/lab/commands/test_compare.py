@@ -13,7 +13,6 @@ from curtilage.client.chat.query import Query
 from curtilage.client.errors import UsageError
 from curtilage.client.local.model import LocalModel, ModelChoice
 from curtilage.client.routing.router import WHY_NOT
-from curtilage.inference.scripted import ScriptedEngine
 from curtilage.lab.commands import compare as comparing
 from curtilage.lab.commands.begun_file import KEPT, OTHER_SETTINGS, USED_AGAIN
 from curtilage.lab.commands.compare import (
@@ -27,6 +26,7 @@ from curtilage.lab.commands.compare import (
 from curtilage.lab.commands.graded_file import GradedRow, read_graded
 from curtilage.lab.commands.grading import Asked, Expected, Question
 from curtilage.policy.decision.tiers import Denial
+from curtilage_dev.scripted_engine import ScriptedEngine
 
 CANARY = "canary-3c55"
 

@@ -16,7 +16,7 @@ from curtilage.enclave_server.config import EnclaveConfig, parse_config
 from curtilage.enclave_server.model import Model
 from curtilage.enclave_server.service import Surroundings, serve_until_signalled
 from curtilage.inference.protocol import CancelToken, Event, GenerateRequest
-from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 
 
 class EchoEngine(ScriptedEngine):

@@ -107,7 +107,7 @@ def measurements_of(
 
 
 def min_tcb_of(text: str) -> tuple[Product, Tcb]:
-    """Read ``Genoa:bl=9,tee=0,snp=23,ucode=72``; Turin has ``fmc`` too.
+    """Read ``Genoa:bl=10,tee=0,snp=27,ucode=86``; Turin has ``fmc`` too.
 
     Raises:
         InputError: it has another form.
@@ -123,7 +123,7 @@ def min_tcb_of(text: str) -> tuple[Product, Tcb]:
     complete = set(_LEVELS) <= set(levels) and len(levels) == given
     if name not in products or not complete or max(levels.values()) > _MAX_LEVEL:
         raise InputError(
-            f"--min-tcb {text!r}: such as Genoa:bl=9,tee=0,snp=23,ucode=72 "
+            f"--min-tcb {text!r}: such as Genoa:bl=10,tee=0,snp=27,ucode=86 "
             f"(products: {', '.join(products)}; Turin has fmc too)"
         )
     product = products[name]

@@ -44,7 +44,13 @@ class Places:
 
 
 def enclave_toml(
-    places: Places, *, environment: str, roots: Iterable[Root], model: str, log: str
+    places: Places,
+    *,
+    environment: str,
+    roots: Iterable[Root],
+    model: str,
+    isolation: str,
+    log: str,
 ) -> str:
     """Return an enclave's configuration.
 
@@ -53,6 +59,7 @@ def enclave_toml(
         environment: ``production`` or ``development``.
         roots: at which its evidence may end.
         model: the SHA-256 of the model, hex.
+        isolation: what separates requests.
         log: the ``[log]`` table.
     """
     return f"""\
@@ -87,9 +94,11 @@ least_interval_s = 5
 # So many requests are answered at the same time, each with a context of its own. Its
 # size (`context_tokens`) is what the model was trained for, at most 32,768, and less
 # where memory is short; it is printed at the start. `kv_type = "q8_0"` halves its
-# memory.
+# memory. With `isolation = "process"` each request has a process of its own
+# (docs/operating.md); a release that names the sandbox names the isolation, too.
 [model]
 sequences = 4
+isolation = "{isolation}"
 path = {json.dumps(places.model)}
 sha256 = "{model}"
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,17 +19,20 @@ from curtilage.cli.deploy.files import File, Kept, text_file, write_files
 from curtilage.cli.deploy.layouts import EnclaveModel
 from curtilage.cli.deploy.next_steps import next_steps, usual_out
 from curtilage.cli.deploy.release import (
+    MAX_DESCRIPTION_BYTES,
     Machines,
+    Sandbox,
     emulated_machines,
     machines_of,
     manifest_of,
+    sandbox_of,
 )
 from curtilage.cli.deploy.sections import merged_policy
 from curtilage.cli.terminal import DONE, HowFar, out, unix_text
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME, known
 from curtilage.client.system.files import read_text
-from curtilage.transparency.files import make_folder
+from curtilage.transparency.files import make_folder, read_bounded
 from curtilage.transparency.own_log import OwnLog
 from curtilage.transparency.publisher import (
     digest_of,
@@ -47,15 +50,14 @@ _GATEWAY: Final = re.compile(
 _RELAY: Final = re.compile(
     r"https://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?/[a-z0-9][a-z0-9-]{0,31}"
 )
-_MEBIBYTE: Final = 1 << 20
 # What each layout takes, besides --out, --replace and --dry-run.
 _TAKES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        layouts.ONE_OPERATOR: frozenset({"policy", "no_routing"}),
-        layouts.PROCESSES: frozenset({"policy", "no_routing", "model"}),
+        layouts.ONE_OPERATOR: frozenset({"policy", "no_routing", "sandbox"}),
+        layouts.PROCESSES: frozenset({"policy", "no_routing", "model", "sandbox"}),
         layouts.ENCLAVE: frozenset(
             {"policy", "no_routing", "model", "name", "measurements", "emulated"}
-            | {"min_tcb"}
+            | {"min_tcb", "sandbox"}
         ),
         layouts.RELAY: frozenset({"name", "gateway"}),
         layouts.GATEWAY: frozenset(
@@ -199,10 +201,11 @@ def _gateways(given: Sequence[str]) -> Mapping[str, str]:
 class _Enclave:
     machines: Machines
     model: EnclaveModel
+    sandbox: Sandbox | None
 
 
 def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
-    chosen = _chosen(arguments, layout)
+    chosen = _chosen(arguments, layout, folder)
     # Named first, so that a mistake in an option leaves nothing behind.
     files = [*_enclave_files(arguments, layout, folder, chosen)]
     log = _require_log(arguments, folder, chosen)
@@ -219,7 +222,7 @@ def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
     return chosen.machines
 
 
-def _chosen(arguments: Arguments, layout: str) -> _Enclave:
+def _chosen(arguments: Arguments, layout: str, folder: Path) -> _Enclave:
     if layout != layouts.ENCLAVE or arguments.emulated:
         if arguments.measurements or arguments.min_tcb:
             raise UsageError("--emulated excludes --measurements and --min-tcb")
@@ -233,7 +236,35 @@ def _chosen(arguments: Arguments, layout: str) -> _Enclave:
         measured = measurements_of(map(Path, arguments.measurements))
         levels = dict(min_tcb_of(text) for text in arguments.min_tcb)
         machines = machines_of(measured, levels)
-    return _Enclave(machines=machines, model=_model(arguments.model, layout))
+    sandbox = _sandbox(arguments.sandbox, OwnLog(folder / "log"))
+    model = _model(arguments.model, layout)
+    if sandbox is not None:
+        model = replace(model, isolation=sandbox.isolation)
+    return _Enclave(machines=machines, model=model, sandbox=sandbox)
+
+
+def _sandbox(given: str | None, log: OwnLog) -> Sandbox | None:
+    """Return the sandbox that is described, or that the log's release names.
+
+    Raises:
+        ConfigError: something else is described.
+        FileError: a file cannot be read.
+    """
+    if given is not None:
+        found = sandbox_of(read_bounded(Path(given), MAX_DESCRIPTION_BYTES))
+        if found is None:
+            raise ConfigError(
+                f"{given}: no description of a sandbox; `curtilage-enclave sandbox` "
+                "on the enclave's machine prints one"
+            )
+        return found
+    if not log.exists:
+        return None
+    log.require_complete()
+    manifest = parse_manifest(log.manifest())
+    if manifest.isolation is None:
+        return None
+    return Sandbox(digest=manifest.sandbox, isolation=manifest.isolation)
 
 
 def _model(given: str | None, layout: str) -> EnclaveModel:
@@ -245,7 +276,7 @@ def _model(given: str | None, layout: str) -> EnclaveModel:
     path = Path(given)
     inside = layout == layouts.ENCLAVE
     place = f"/models/{path.name}" if inside else str(path.resolve())
-    return EnclaveModel(path=place, sha256=digest_of(given, _Progress().hashed))
+    return EnclaveModel(path=place, sha256=digest_of(given, HowFar().hashed))
 
 
 def _require_log(arguments: Arguments, folder: Path, chosen: _Enclave) -> OwnLog:
@@ -271,6 +302,7 @@ def _require_log(arguments: Arguments, folder: Path, chosen: _Enclave) -> OwnLog
             chosen.machines,
             version=version("curtilage"),
             model=chosen.model.sha256,
+            sandbox=chosen.sandbox,
             now=now,
         )
     )
@@ -288,11 +320,16 @@ def _require_same_release(log: OwnLog, chosen: _Enclave) -> None:
     wanted = {
         kind.value: _sorted(each) for kind, each in chosen.machines.measurements.items()
     }
-    if (logged, manifest.models) != (wanted, (chosen.model.sha256,)):
+    sandbox = chosen.sandbox
+    found = (logged, manifest.models, manifest.sandbox, manifest.isolation)
+    if found != (
+        *(wanted, (chosen.model.sha256,)),
+        *(("", None) if sandbox is None else (sandbox.digest, sandbox.isolation)),
+    ):
         raise ConfigError(
-            f"{log.folder}: its release names other measurements or another model; "
-            "publish the new release there (docs/transparency.md), or choose another "
-            "--out"
+            f"{log.folder}: its release names other measurements, another model or "
+            "another sandbox; publish the new release there (docs/transparency.md), or "
+            "choose another --out"
         )
 
 
@@ -342,12 +379,3 @@ def _policy_files(
         policy = folder / layouts.POLICY_FILE
         files.append(text_file(policy, what, text, Kept.NEVER))
     return files
-
-
-class _Progress(HowFar):
-    """Progress of hashing a model."""
-
-    def hashed(self, name: str, done: int, total: int) -> None:
-        """Show how much of a file is hashed."""
-        text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
-        self.show(text, last=done == total)

@@ -13,6 +13,7 @@ from typing import Final
 from cryptography import x509
 
 from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.sandbox import Isolation
 from curtilage.cli.deploy.configurations import (
     GATEWAY_SOCKET,
     INSIDE,
@@ -66,10 +67,12 @@ class EnclaveModel:
     Attributes:
         path: as the enclave sees it, or ``embedded``.
         sha256: of the file, hex.
+        isolation: what separates requests.
     """
 
     path: str
     sha256: str
+    isolation: Isolation = Isolation.SHARED
 
 
 def one_operator(out: Path, machines: Machines, model: EnclaveModel) -> Iterator[File]:
@@ -202,6 +205,7 @@ def sections(out: Path, machines: Machines) -> str:
     comment = "What a client must see of this deployment before it sends anything."
     if machines.emulated:
         comment = "FOR TRYING: emulated evidence, which proves no isolation."
+    manifest = parse_manifest(log.manifest())
     trust = Trust(
         environment=machines.environment,
         roots=machines.roots(pem),
@@ -209,9 +213,10 @@ def sections(out: Path, machines: Machines) -> str:
         name=RELEASE_NAME,
         log=log.fields(),
         min_tcb=machines.min_tcb,
+        sandboxes=[manifest.sandbox] if manifest.sandbox else [],
     )
     text = attestation_section(trust, comment=comment)
-    return text + transport_section(parse_manifest(log.manifest()).transport)
+    return text + transport_section(manifest.transport)
 
 
 def read_root(path: Path) -> bytes:
@@ -241,6 +246,7 @@ def _enclave_file(
             environment=machines.environment,
             roots=machines.roots(),
             model=model.sha256,
+            isolation=model.isolation,
             log=OwnLog(out / "log").table(),
         ).encode()
 
@@ -248,7 +254,6 @@ def _enclave_file(
 
 
 def _compose(out: Path, name: str) -> Iterator[File]:
-    filters = ("seccomp.json", "the containers' filter of system calls")
     filters = ("seccomp.json", "the containers' filter of system calls")
     for each, what in ((name, "for compose"), filters):
         yield File(path=out / each, what=what, content=partial(shipped, each))

@@ -5,6 +5,7 @@ whether it is for development.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,9 +13,12 @@ from typing import Final
 
 from curtilage.attest.amd_tcb import Product, Tcb
 from curtilage.attest.claims import Measurement
+from curtilage.attest.encoding.strict_json import canonical_json, parse_object
+from curtilage.attest.errors import RefusedError
 from curtilage.attest.evidence import Tee
 from curtilage.attest.expectations import SNP_TEES, TDX_TEES
 from curtilage.attest.log.manifest import ReleaseManifest
+from curtilage.attest.sandbox import DESCRIPTION_FORM, PROMISED, Isolation
 from curtilage.cli.deploy.sections import Root
 from curtilage.client.errors import UsageError
 from curtilage.wire.shaping import PADDED
@@ -35,6 +39,47 @@ _PROVIDERS: Final[Mapping[Tee, str]] = {
     Tee.AZURE_TDX: "azure-vtpm",
     EMULATED: "development",
 }
+
+
+MAX_DESCRIPTION_BYTES: Final = 1024 * 1024
+_OF_FORKED: Final = "forked_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The sandbox that an enclave locks itself into.
+
+    Attributes:
+        digest: SHA-256 of its description, hex.
+        isolation: what separates requests in it.
+    """
+
+    digest: str
+    isolation: Isolation
+
+
+def sandbox_of(data: bytes) -> Sandbox | None:
+    """Return the sandbox that ``curtilage-enclave sandbox`` describes; None: no such.
+
+    Args:
+        data: what it printed.
+    """
+    limit = MAX_DESCRIPTION_BYTES
+    try:
+        fields = parse_object(data, where="sandbox", limit_bytes=limit)
+        if fields.text("v", limit=len(DESCRIPTION_FORM)) != DESCRIPTION_FORM:
+            return None
+        engine = fields.child("processes").child("engine")
+    except RefusedError:
+        return None
+    # The digest is of these bytes: not of a file that an editor has put in order.
+    if canonical_json(json.loads(data)) != data:
+        return None
+    forks = any(name.startswith(_OF_FORKED) for name in engine.names)
+    return Sandbox(
+        digest=hashlib.sha256(data).hexdigest(),
+        isolation=Isolation.PROCESS if forks else Isolation.SHARED,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +165,7 @@ def machines_of(
     if amd and not min_tcb:
         raise UsageError(
             "AMD's machines need --min-tcb: the lowest patch levels that clients "
-            "accept, such as Genoa:bl=9,tee=0,snp=23,ucode=72"
+            "accept, such as Genoa:bl=10,tee=0,snp=27,ucode=86"
         )
     if min_tcb and not amd:
         raise UsageError("--min-tcb is for AMD's machines, and none is measured")
@@ -131,7 +176,12 @@ def machines_of(
 
 
 def manifest_of(
-    machines: Machines, *, version: str, model: str, now: datetime
+    machines: Machines,
+    *,
+    version: str,
+    model: str,
+    sandbox: Sandbox | None = None,
+    now: datetime,
 ) -> ReleaseManifest:
     """Return the manifest of a release for these machines.
 
@@ -139,6 +189,7 @@ def manifest_of(
         machines: see there.
         version: of the release.
         model: SHA-256 of its model, hex.
+        sandbox: that it names; None: it names none.
         now: when it is published; it expires after ``LIFE``.
     """
     return ReleaseManifest(
@@ -150,6 +201,9 @@ def manifest_of(
         },
         models=(model,),
         min_tcb={} if machines.emulated else dict(machines.min_tcb),
+        sandbox="" if sandbox is None else sandbox.digest,
+        isolation=None if sandbox is None else sandbox.isolation,
+        ephemerality=None if sandbox is None else PROMISED[sandbox.isolation],
         not_after=int((now + LIFE).timestamp()),
         transport=PADDED,
     )

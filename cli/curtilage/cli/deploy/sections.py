@@ -57,6 +57,7 @@ class Trust:
         log: ``log.json`` of the releases' log.
         min_tcb: AMD's lowest patch levels, for each product.
         gpu: what is accepted of the devices.
+        sandboxes: SHA-256 of the descriptions of sandboxes that cannot write, hex.
     """
 
     environment: str
@@ -67,6 +68,7 @@ class Trust:
     min_tcb: Mapping[Product, Tcb] = field(default_factory=dict[Product, Tcb])
     devices: Mapping[str, int] = field(default_factory=dict[str, int])
     gpu: GpuRelease = field(default_factory=GpuRelease)
+    sandboxes: Sequence[str] = ()
 
 
 def attestation_section(trust: Trust, *, comment: str) -> str:
@@ -95,6 +97,7 @@ attestation:
 {_witnesses(log)}
       quorum: {log.integer("quorum")}
     max_checkpoint_age_s: {MAX_CHECKPOINT_AGE_S}
+{_sandboxes(trust)}\
 {_rules(trust)}\
 {_gpu_rules(trust)}\
   freshness:
@@ -174,6 +177,10 @@ def _devices(trust: Trust) -> str:
         return ""
     named = ", ".join(f"{kind}: {count}" for kind, count in trust.devices.items())
     return f"  required_devices: {{{named}}}\n"
+
+
+def _sandboxes(trust: Trust) -> str:
+    return f"  sandbox: {json.dumps(trust.sandboxes)}\n" if trust.sandboxes else ""
 
 
 def _rules(trust: Trust) -> str:

@@ -56,9 +56,11 @@ def deploy_init() -> Run:
 
     Options (an enclave):
         --measurements FILE...: JSON as the image's build prints it; repeatable
-        --min-tcb LEVELS...: lowest AMD patch levels: Genoa:bl=9,tee=0,snp=23,ucode=72;
+        --min-tcb LEVELS...: lowest AMD patch levels: Genoa:bl=10,tee=0,snp=27,ucode=86;
             repeatable
         --emulated: an emulated machine, for trying: it proves nothing
+        --sandbox FILE: name this sandbox in the release, so that clients can demand
+            `no_write`: what `curtilage-enclave sandbox` prints on the enclave's machine
         --model FILE: a GGUF file; default: the embedded model
 
     Options (addresses):
@@ -70,7 +72,7 @@ def deploy_init() -> Run:
     Example:
         curtilage deploy init one-operator
         curtilage deploy init enclave --name enclave.example.net \
-          --measurements measured.json --min-tcb Genoa:bl=9,tee=0,snp=23,ucode=72
+          --measurements measured.json --min-tcb Genoa:bl=10,tee=0,snp=27,ucode=86
         curtilage deploy init relay --name relay.example.org \
           --gateway ward=https://enclave.example.net:8443
         curtilage deploy init gateway --name curtilage.ward.example \

@@ -16,7 +16,6 @@ from curtilage.policy.expectations import expectations_from
 from curtilage.transparency.proof import ReleaseRules, rules_from
 
 MAX_VKEY_BYTES: Final = 8192
-_MEBIBYTE: Final = 1 << 20
 
 
 def rules_of(arguments: Arguments) -> ReleaseRules:
@@ -86,8 +85,3 @@ class Progress(HowFar):
     def leaves(self, done: int, total: int) -> None:
         """Show the number of leaves read."""
         self.show(f"{done:,} of {total:,} leaves", last=done == total)
-
-    def hashed(self, name: str, done: int, total: int) -> None:
-        """Show how much of a file is hashed."""
-        text = f"{name}: {done / _MEBIBYTE:,.0f} of {total / _MEBIBYTE:,.0f} MiB"
-        self.show(text, last=done == total)

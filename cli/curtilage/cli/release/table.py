@@ -78,7 +78,7 @@ def release_manifest() -> Run:
             repeatable
         --image [NAME=]FILE...: a file of the release, or sha256:HEX; repeatable
         --model FILE...: a model file, or sha256:HEX; repeatable
-        --min-tcb LEVELS...: lowest AMD patch levels: Genoa:bl=9,tee=0,snp=23,ucode=72;
+        --min-tcb LEVELS...: lowest AMD patch levels: Genoa:bl=10,tee=0,snp=27,ucode=86;
             repeatable
         --gpu-driver TEXT...: accepted driver version of a GPU; repeatable
         --gpu-vbios TEXT...: accepted VBIOS version of a GPU; repeatable
@@ -104,7 +104,7 @@ def release_manifest() -> Run:
         curtilage release manifest --name curtilage-enclave --version 1.2.0 \
           --source git+https://example.com/enclave@4f2a... \
           --measurements measured.json --image vm=enclave.img --model model.gguf \
-          --min-tcb Genoa:bl=9,tee=0,snp=23,ucode=72 --not-after +180d \
+          --min-tcb Genoa:bl=10,tee=0,snp=27,ucode=86 --not-after +180d \
           --out manifest.json
     """
     from curtilage.cli.release.manifest import run_manifest

@@ -197,8 +197,8 @@ class LocalContextTooLongError(LocalModelError):
         self, *, prompt_tokens: int, max_tokens: int, context_tokens: int
     ) -> None:
         super().__init__(
-            f"the query has {prompt_tokens} tokens; with an answer of {max_tokens}"
-            f" it exceeds the local model's {context_tokens}"
+            f"the query has at least {prompt_tokens} tokens; with an answer of "
+            f"{max_tokens} it exceeds the local model's {context_tokens}"
         )
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens

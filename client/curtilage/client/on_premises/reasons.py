@@ -40,8 +40,8 @@ class TooLongForServerError(OnPremisesUnavailableError):
     """
 
     def __init__(self, prompt_tokens: int | None, context_tokens: int | None) -> None:
-        numbers = {"query": prompt_tokens, "context": context_tokens}
-        said = [f"the {name} has {n} tokens" for name, n in numbers.items() if n]
+        numbers = {"query has at least": prompt_tokens, "context has": context_tokens}
+        said = [f"the {name} {n} tokens" for name, n in numbers.items() if n]
         super().__init__(OnPremisesFailure.TOO_LONG, code=", ".join(said) or None)
         self.code = None  # the numbers are the asker's, and enter no record
         self.limit_tokens = context_tokens

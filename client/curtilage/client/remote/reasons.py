@@ -90,7 +90,7 @@ class TooLongForEnclaveError(EnclaveError):
     def __init__(
         self, prompt_tokens: int, max_tokens: int, context_tokens: int
     ) -> None:
-        sizes = f"{prompt_tokens} tokens and an answer of {max_tokens}"
+        sizes = f"at least {prompt_tokens} tokens and an answer of {max_tokens}"
         super().__init__(
             EnclaveFailure.TOO_LONG, code=f"{sizes} exceed {context_tokens}"
         )

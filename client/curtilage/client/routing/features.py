@@ -36,7 +36,6 @@ _BASE: Final = 0xD6E8FEB86659FD93
 
 Floats = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
-_Bytes = npt.NDArray[np.uint8]
 _Hashes = npt.NDArray[np.uint64]
 
 # Random odd numbers, one for each part of each kind of piece, so that a word and the

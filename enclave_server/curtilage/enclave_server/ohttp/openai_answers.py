@@ -332,8 +332,8 @@ def _error_object(
     }
     if found is not None:
         members["message"] = (
-            f"The messages have {found.prompt_tokens} tokens; with an answer of "
-            f"{found.max_tokens} they exceed the context of {found.context_tokens}."
+            f"At least {found.prompt_tokens} tokens and an answer of "
+            f"{found.max_tokens} exceed the context of {found.context_tokens}."
         )
         members |= asdict(found)
     if place is not None:

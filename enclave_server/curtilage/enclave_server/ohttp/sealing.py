@@ -150,6 +150,7 @@ class PlainSealer:
         response = _whole(
             self._status, self._fields, bytes(self._content), self._receipt
         )
+        self._content[:] = bytes(len(self._content))
         return self._sealer.seal(bhttp.encode_response(response))
 
 
@@ -265,7 +266,8 @@ class PlainOutput:
         response = _whole(
             self._status, self._fields, bytes(self._content), self._receipt
         )
-        # Cleared now, not when the answer is collected: sealed content is not kept.
+        # Now, not when the answer is collected: sealed content is not kept.
+        self._content[:] = bytes(len(self._content))
         self._content.clear()
         encoded, _ = encode_padded_response(
             response,

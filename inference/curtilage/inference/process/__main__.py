@@ -7,7 +7,8 @@ its devices remain usable. Then it loads the files, which
 its parent hashes meanwhile, and reports the model and the layers of its wall, or why it
 cannot. From then on
 it answers requests, as many at a time as the engine has sequences, until its parent
-closes the pipe. What is printed is discarded.
+closes the pipe. What is printed is discarded. If the plan says so, each is answered by
+a process of its own, which this one forks (``forked``).
 """
 
 import os
@@ -16,8 +17,9 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, TYPE_CHECKING, Final, Literal, cast
 
 from curtilage.inference.errors import (
     EngineFailedError,
@@ -27,6 +29,7 @@ from curtilage.inference.errors import (
 from curtilage.inference.modelfile import LentModel
 from curtilage.inference.process.codec import (
     DRAW_S,
+    EXIT_FAILED,
     LOADED,
     STEPS,
     TRIAL,
@@ -37,7 +40,13 @@ from curtilage.inference.process.codec import (
     from_value,
     to_value,
 )
-from curtilage.inference.protocol import CancelToken, Done, Event, GenerateRequest
+from curtilage.inference.protocol import (
+    CancelToken,
+    Done,
+    EngineInfo,
+    Event,
+    GenerateRequest,
+)
 from curtilage.inference.settings import lower_priority
 from curtilage.inference.structured import AnswerForm, demands, form_of
 from curtilage.sandbox.child import (
@@ -46,8 +55,9 @@ from curtilage.sandbox.child import (
     take_streams,
 )
 from curtilage.sandbox.folders import gpus
+from curtilage.sandbox.memory import Paging, keep_from_disk, overwrites_freed
 from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
-from curtilage.sandbox.wall import compute_only
+from curtilage.sandbox.wall import Layer, Wall, compute_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +65,16 @@ if TYPE_CHECKING:
     from curtilage.inference.engine import LlamaCppEngine
     from curtilage.sandbox.trial import Trial
 
-EXIT_FAILED: Final = 3
 _PULSE_S: Final = 1.0
+_OVERWRITTEN: Final[dict[bool, Literal["none", "overwritten"]]] = {
+    False: "none",
+    True: "overwritten",
+}
+_PAGING: Final[dict[Paging, Literal["possible", "locked", "no_swap"]]] = {
+    Paging.POSSIBLE: "possible",
+    Paging.LOCKED: "locked",
+    Paging.NO_SWAP: "no_swap",
+}
 _SWITCH_S: Final = 0.0005
 """How long one thread of Python keeps another waiting: while schemas are converted, the
 engine's thread needs Python hundreds of times for each piece of a prompt."""
@@ -68,36 +86,93 @@ def main() -> int:
     requests, replies = take_streams()
     forbid_core_dumps()
     plan = from_value(Plan, read_frame(requests))
+    paging = keep_from_disk()
+    forks = plan.isolation == "process"
     # Before any library is loaded: it may start threads, and the layers that confine
     # only the calling thread do not apply to threads that already run.
     devices, of_drivers = gpus() if plan.settings.gpu_layers else ((), ())
     files = [Path(each) for each in (plan.model, plan.adapter) if each]
+    reads = [*files, *of_drivers]
     trial: Trial | None = None
     if plan.tried:
-        from curtilage.sandbox.trial import lock_engine  # noqa: PLC0415 - on Linux
+        from curtilage.sandbox.trial import (  # noqa: PLC0415 - on Linux
+            lock_engine,
+            lock_keeper,
+        )
 
-        wall, trial = lock_engine([*files, *of_drivers], devices)
+        wall, trial = lock_keeper(reads) if forks else lock_engine(reads, devices)
     else:
-        wall = compute_only([*files, *of_drivers], devices=devices)
+        wall = compute_only(reads, devices=devices, forks=forks)
     # Then Python's own hook: it works even if the kernel has no sandbox.
-    refuse_network_and_files()
+    refuse_network_and_files(forks=forks)
+    prepare = _keeper if forks else _server
     try:
-        engine = _loaded(plan)
-        info = engine.begin().result()
+        around = _Around(wall=wall, paging=paging, trial=trial)
+        prepared = prepare(plan, around, requests, replies)
     except InferenceError as problem:
         write_frame(replies, encode_frame(error_to_value(problem, loading=True)))
         return 1
+    info = replace(
+        prepared.info,
+        model_id=plan.model_id,
+        isolation=plan.isolation,
+        ephemerality="process" if forks else _OVERWRITTEN[overwrites_freed()],
+        paging=_PAGING[paging],
+    )
     ready = {LOADED: to_value(info), WALL: wall.to_fields()}
-    if trial is not None:
-        ready[TRIAL] = trial.to_fields()
+    if prepared.trial is not None:
+        ready[TRIAL] = prepared.trial.to_fields()
     write_frame(replies, encode_frame(ready))
-    server = Server(engine, replies, niceness=plan.settings.niceness)
-    threading.Thread(target=_end_with, args=(engine,), daemon=True).start()
-    while server.take(requests):
-        pass
+    prepared.serve()
     # The parent has closed the pipe, or is gone. Whatever the engine does now, nobody
     # waits for it; the kernel clears the memory before it gives it to another process.
     os._exit(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Around:
+    """What this process is in.
+
+    Attributes:
+        wall: the layers around it.
+        paging: why its memory is not swapped; or that it may be.
+        trial: what it found when it tried its wall; None: it did not.
+    """
+
+    wall: Wall
+    paging: Paging
+    trial: "Trial | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """An engine that can answer.
+
+    Attributes:
+        info: the model and its settings.
+        trial: what the process that answers found; None: it has tried nothing.
+        serve: answers requests until the parent closes the pipe.
+    """
+
+    info: EngineInfo
+    trial: "Trial | None"
+    serve: "Callable[[], None]"
+
+
+def _server(
+    plan: Plan, around: _Around, requests: IO[bytes], replies: IO[bytes]
+) -> _Prepared:
+    """Load the engine, which answers all requests in this process."""
+    engine = _loaded(plan)
+    info = engine.begin().result()
+
+    def serve() -> None:
+        server = Server(engine, replies, niceness=plan.settings.niceness)
+        threading.Thread(target=_end_with, args=(engine,), daemon=True).start()
+        while server.take(requests):
+            pass
+
+    return _Prepared(info=info, trial=around.trial, serve=serve)
 
 
 def _loaded(plan: Plan) -> "LlamaCppEngine":
@@ -106,16 +181,49 @@ def _loaded(plan: Plan) -> "LlamaCppEngine":
         from curtilage.inference.engine import LlamaCppEngine  # noqa: PLC0415
     except ImportError as missing:
         raise EngineMissingError(missing.name or str(missing)) from None
+    model, adapter = _files(plan)
+    return LlamaCppEngine(
+        model, model_id=plan.model_id, adapter=adapter, settings=plan.settings
+    )
+
+
+def _keeper(
+    plan: Plan, around: _Around, requests: IO[bytes], replies: IO[bytes]
+) -> _Prepared:
+    """Load the weights, for processes that answer one request each."""
+    if plan.settings.gpu_layers:
+        # Their drivers do not survive a fork.
+        raise EngineFailedError("a process for each request computes no layer on a GPU")
+    # A fork ends all threads but one. Read when numpy is loaded, which starts some.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        from curtilage.inference.engine import load  # noqa: PLC0415 - see above
+        from curtilage.inference.process.forked import (  # noqa: PLC0415
+            Keeper,
+            Replies,
+            Shared,
+        )
+    except ImportError as missing:
+        raise EngineMissingError(missing.name or str(missing)) from None
+    shared = Shared(
+        weights=load(*_files(plan)),
+        settings=plan.settings,
+        locked=around.paging is Paging.LOCKED,
+        filtered=Layer.SECCOMP in around.wall.standing,
+        trial=around.trial,
+    )
+    keeper = Keeper(shared, requests, Replies(replies))
+    info, trial = keeper.describe()
+    return _Prepared(info=info, trial=trial, serve=keeper.serve)
+
+
+def _files(plan: Plan) -> tuple[LentModel, LentModel | None]:
+    """Return the model's file and the adapter's."""
     model, *adapter = (
         LentModel(path, sha256, lent)
         for (path, sha256), lent in zip(plan.files, plan.lent, strict=True)
     )
-    return LlamaCppEngine(
-        model,
-        model_id=plan.model_id,
-        adapter=adapter[0] if adapter else None,
-        settings=plan.settings,
-    )
+    return model, adapter[0] if adapter else None
 
 
 def _end_with(engine: "LlamaCppEngine") -> None:

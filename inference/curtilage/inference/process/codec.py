@@ -46,7 +46,7 @@ from curtilage.inference.errors import (
 )
 from curtilage.inference.protocol import MAX_TOOLS
 from curtilage.inference.schema import KEYWORDS
-from curtilage.inference.settings import EngineSettings
+from curtilage.inference.settings import EngineSettings, Isolation
 
 CLASS: Final = ""
 """The key of a value's class; no field has this name."""
@@ -58,6 +58,8 @@ TRIAL: Final = "trial"
 STEPS: Final = "steps"
 TURN_S: Final = "turn_s"
 DRAW_S: Final = "draw_s"
+EXIT_FAILED: Final = 3
+"""Of a process that gives up."""
 
 _T = TypeVar("_T")
 
@@ -73,6 +75,7 @@ class Plan:
         adapter: path of a LoRA adapter; empty: none.
         adapter_sha256: the adapter's digest, hex.
         settings: the engine's limits.
+        isolation: what separates requests.
         tried: whether the process also limits itself, and tries to get out of its wall.
         lent: the parent's descriptors of the files, which it hashes; of one process.
     """
@@ -83,6 +86,7 @@ class Plan:
     adapter: str = ""
     adapter_sha256: str = ""
     settings: EngineSettings
+    isolation: Isolation = "shared"
     tried: bool = False
     lent: tuple[int, ...] = ()
 

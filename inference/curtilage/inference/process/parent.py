@@ -662,6 +662,14 @@ class EngineProcess:
         ):
             # What evidence and certificates name is no longer what would answer.
             raise ValueError("a process loaded another model")
+        if info.isolation != self._plan.isolation:
+            raise ValueError("a process separates requests in another way")
+        if self._plan.tried and (info.ephemerality, info.paging) != (
+            expected.ephemerality,
+            expected.paging,
+        ):
+            # As with its wall: evidence states it.
+            raise ValueError("a process forgets in another way than the one before")
         loading.set_result(info)
 
     def _take_trial(self, fields: object) -> None:

@@ -13,9 +13,9 @@ import signal
 import socket  # noqa: TID251 - a door
 import subprocess  # noqa: TID251 - a door
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import IO, Final, cast
 
 from curtilage.inference.errors import EngineFailedError
 from curtilage.inference.process.starting import (
@@ -24,6 +24,7 @@ from curtilage.inference.process.starting import (
     reaped,
     spawn,
 )
+from curtilage.sandbox.kernel import adopt_orphans
 from curtilage.sandbox.parent import command_of, environment
 from curtilage.sandbox.wall import no_network
 
@@ -54,7 +55,7 @@ class StarterStarts:
             self._starter = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command_of(STARTER),
                 stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,  # for its end: it writes nothing
                 stderr=subprocess.DEVNULL,
                 env=environment(*KEPT_ENVIRONMENT),
             )
@@ -65,6 +66,17 @@ class StarterStarts:
     def pid(self) -> int:
         """The starter's id."""
         return self._starter.pid
+
+    def watch(self, lost: Callable[[], object]) -> None:
+        """Call back when the starter has ended; from within an event loop."""
+        loop, pipe = asyncio.get_running_loop(), cast("IO[bytes]", self._starter.stdout)
+
+        def ended() -> None:
+            if os.read(pipe.fileno(), 1) == b"":
+                loop.remove_reader(pipe)
+                lost()
+
+        loop.add_reader(pipe, ended)
 
     async def start(self, lent: Sequence[int]) -> Started:
         """Have it started; see the Protocol."""
@@ -104,6 +116,7 @@ class StarterStarts:
         self._line.close()
         with suppress(subprocess.TimeoutExpired):
             self._starter.wait(END_S)
+        cast("IO[bytes]", self._starter.stdout).close()
 
     async def _asked(
         self, asked: dict[str, object], lent: Sequence[int]
@@ -129,6 +142,8 @@ def main() -> int:
     # Inherited by the engines, which build closer walls of their own. Landlock would
     # forbid them to mount.
     no_network()
+    # Processes for one request each, if the one that forked them has ended.
+    adopt_orphans()
     children: dict[int, subprocess.Popen[bytes]] = {}
     with socket.socket(fileno=os.dup(0)) as line:
         while True:
@@ -141,10 +156,21 @@ def main() -> int:
             else:
                 status = reaped(children.pop(asked["pid"]), asked["patience_s"])
                 line.sendall(json.dumps({"status": status}).encode("ascii"))
+            _reap_orphans(children)
     for popen in children.values():
         popen.kill()
         popen.wait()
     return 0
+
+
+def _reap_orphans(children: Collection[int]) -> None:
+    """Reap what has ended, but no child of ours: its status is asked for."""
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with suppress(ChildProcessError):
+        while (found := os.waitid(os.P_ALL, 0, ended)) is not None:
+            if found.si_pid in children:
+                return
+            os.waitpid(found.si_pid, 0)
 
 
 def _start(

@@ -38,6 +38,7 @@ from curtilage.sandbox.child import (
     refuse_network_and_files,
     take_streams,
 )
+from curtilage.sandbox.memory import keep_from_disk
 from curtilage.sandbox.pipe import encode_frame, read_frame, write_frame
 from curtilage.sandbox.wall import Wall, compute_only
 
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Read the plan, then answer the parent until it closes the pipe or dies."""
     requests, replies = take_streams()
     forbid_core_dumps()
+    keep_from_disk()
     # The plan names the folder of the operator's model. No text is read before the
     # wall.
     plan = read_plan(requests)

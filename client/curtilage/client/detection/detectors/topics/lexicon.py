@@ -133,11 +133,6 @@ def _phrases_of(code: str) -> Mapping[str, re.Pattern[str]]:
         return {name: one_of(each) for name, each in PACKS[code].phrases.items()}
 
 
-def class_in(code: str, word: str) -> str | None:
-    """Return the class of one lower-case word in a language with a pack."""
-    return _LEXICONS[code].class_of(word)
-
-
 # Words for an organisation's own matters, and requests to keep them internal. The rules
 # read lower-case text; every gap is bounded.
 _OWN = re.compile(

@@ -26,7 +26,7 @@ from curtilage.inference.protocol import (
     TopLogprob,
 )
 from curtilage.inference.sampling import SamplingSettings
-from curtilage.inference.scripted import Script, ScriptedEngine
+from curtilage_dev.scripted_engine import Script, ScriptedEngine
 
 
 def ask(**settings: int) -> GenerateRequest:
