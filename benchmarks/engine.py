@@ -190,7 +190,7 @@ def _lengths(
             _ratio(found[clients], OWN, SHIPPED),
             _ratio(found[clients], SERVER, SHIPPED),
         )
-        for name, found in (("80 tokens", short), ("780 tokens", long))
+        for name, found in (("66 tokens", short), ("766 tokens", long))
         for clients in AT_LENGTH
     ]
     return Table(

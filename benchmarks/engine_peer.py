@@ -82,7 +82,7 @@ class Round:
 
 
 def question() -> str:
-    """Return a prompt of about 80 tokens; none begins like another."""
+    """Return a prompt of about 66 tokens; none begins like another."""
     number = next(_NUMBERS)
     topic = TOPICS[number % len(TOPICS)]
     return (
@@ -92,7 +92,7 @@ def question() -> str:
 
 
 def long_question() -> str:
-    """Return a prompt of about 780 tokens."""
+    """Return a prompt of about 766 tokens."""
     return f"{question()} {_filler(700)}"
 
 
