@@ -53,7 +53,11 @@ def test_what_must_hold_and_does_not_is_an_exit_status(
         Table(title="one", columns=("a",), rows=()),
         Table(title="two", columns=("a",), rows=(), kept=kept),
     ]
-    monkeypatch.setattr(bench, "PARTS", {"starve": lambda *_: tables})
+
+    def measure(*_: object) -> list[Table]:
+        return tables
+
+    monkeypatch.setattr(bench, "PARTS", {"starve": measure})
     monkeypatch.setattr(bench, "OUT", tmp_path / "out")
     monkeypatch.setattr(sys, "argv", ["make bench", "starve"])
     assert bench.main() == status
