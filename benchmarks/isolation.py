@@ -245,7 +245,7 @@ PAIRS: Final[Mapping[str, tuple[Neighbour, Neighbour]]] = {
 }
 OBSERVED_TOKENS: Final = 40
 """So that the answer stays in its first bucket beside each of these."""
-LONGER_TOKENS: Final = 160
+LONGER_TOKENS: Final = 180
 LONGER: Final = (Neighbour(_varied, 400), Neighbour(_varied, 2))
 """Beside the first of these, an answer of so many tokens takes the next bucket."""
 
