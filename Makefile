@@ -79,7 +79,7 @@ format: ## Format the code
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 
-bench: ## Measure everything, or ARGS="wire attest relay starve added memory engine forgetting long path decisions egress routing routing_trace boundary"
+bench: ## Measure everything, or ARGS="wire attest relay starve added memory engine forgetting long path decisions egress routing routing_trace boundary"; only if named: isolation serving jitter (root), "starve --shipped"
 	@$(SETUP) runtime test lab
 	@PYTHONPATH=dev:tests $(BIN)/python -m benchmarks $(ARGS)
 

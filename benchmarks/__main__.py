@@ -11,7 +11,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from benchmarks.egress import measure_egress
 from benchmarks.engine import measure_engine
 from benchmarks.forgetting import measure_forgetting
 from benchmarks.isolation import measure_isolation
+from benchmarks.jitter import BATCHES, measure_jitter
 from benchmarks.long import measure_long
 from benchmarks.memory import measure_memory
 from benchmarks.path import measure_path
@@ -58,6 +59,9 @@ class Arguments(argparse.Namespace):
     shape: str
     rounds: int
     guesses: int
+    answers: int
+    batch: Sequence[int]
+    shipped: bool
     minutes: float
     soak_minutes: float
 
@@ -84,7 +88,7 @@ PARTS: Final[Mapping[str, Measure]] = {
     "relay": lambda _, __: [measure_relay(), measure_relay_memory()],
     "attest": lambda _, __: measure_attest(ATTEST_ROUNDS),
     "routing_trace": lambda _, __: measure_routing_trace(),
-    "starve": lambda _, folder: measure_starve(folder),
+    "starve": lambda read, folder: measure_starve(folder, shipped=read.shipped),
     "routing": lambda _, __: [
         *measure_routing(),
         measure_certified(),
@@ -98,6 +102,7 @@ PARTS: Final[Mapping[str, Measure]] = {
 }
 LONG: Final[Mapping[str, Measure]] = {
     "isolation": lambda read, folder: measure_isolation(folder, read.guesses),
+    "jitter": lambda read, folder: measure_jitter(folder, read.answers, read.batch),
     "serving": lambda read, folder: measure_serving(
         folder, minutes=read.minutes, soak_minutes=read.soak_minutes
     ),
@@ -106,7 +111,7 @@ LONG: Final[Mapping[str, Measure]] = {
 
 
 def main() -> int:
-    """Run everything, or the parts that are named; return 0."""
+    """Run everything, or the parts that are named; 1 if what must hold does not."""
     parser = argparse.ArgumentParser(
         prog="make bench",
         description=__doc__,
@@ -145,6 +150,17 @@ def main() -> int:
         "--guesses", type=int, default=400, help="isolation: of each kind (400)"
     )
     parser.add_argument(
+        "--answers", type=int, default=200, help="jitter: of each kind (200)"
+    )
+    parser.add_argument(
+        "--batch", type=int, nargs="+", default=BATCHES, help="jitter: at a time (1 8)"
+    )
+    parser.add_argument(
+        "--shipped",
+        action="store_true",
+        help="starve: the embedded model and the shipped times (half an hour)",
+    )
+    parser.add_argument(
         "--minutes", type=float, default=10, help="serving: of 50 people (10)"
     )
     parser.add_argument(
@@ -166,7 +182,7 @@ def main() -> int:
     took = time.monotonic() - started
     sys.stdout.write(f"\nmeasured in {took:.0f} s on {host()}\n")
     _write(tables)
-    return 0
+    return 0 if all(table.kept for table in tables) else 1
 
 
 def _write(tables: list[Table]) -> None:

@@ -82,7 +82,7 @@ class Round:
 
 
 def question() -> str:
-    """Return a prompt of about 80 tokens; none begins like another."""
+    """Return a prompt of about 66 tokens; none begins like another."""
     number = next(_NUMBERS)
     topic = TOPICS[number % len(TOPICS)]
     return (
@@ -91,8 +91,14 @@ def question() -> str:
     )
 
 
+def _turns(text: str) -> list[dict[str, Any]]:
+    # With a system message, as engines add different ones where there is none.
+    system = {"role": "system", "content": "Answer in English."}
+    return [system, {"role": "user", "content": text}]
+
+
 def long_question() -> str:
-    """Return a prompt of about 780 tokens."""
+    """Return a prompt of about 766 tokens."""
     return f"{question()} {_filler(700)}"
 
 
@@ -172,7 +178,7 @@ def _serial(which: Chosen) -> Ask:
             # faster, and what one person could measure of another's.
             model.reset()
             for chunk in model.create_chat_completion(
-                [{"role": "user", "content": text}],
+                _turns(text),
                 max_tokens=TOKENS,
                 temperature=0,
                 stream=True,
@@ -210,7 +216,7 @@ def _server(clients: int, which: Chosen) -> Ask:
             return False
 
         body = {
-            "messages": [{"role": "user", "content": text}],
+            "messages": _turns(text),
             "max_tokens": TOKENS,
             "temperature": 0,
             "stream": True,
@@ -287,7 +293,7 @@ async def _clients(engine: Engine, clients: int, result: Round, asked: Asked) ->
 async def _once(engine: Engine, text: str, tokens: int = TOKENS) -> list[float]:
     """Ask; return when each token came."""
     request = GenerateRequest(
-        messages=(ChatMessage(role="user", content=text),),
+        messages=tuple(ChatMessage(**turn) for turn in _turns(text)),
         settings=SamplingSettings(max_tokens=tokens, temperature=0),
     )
     async with aclosing(engine.generate(request)) as events:

@@ -244,6 +244,10 @@ PAIRS: Final[Mapping[str, tuple[Neighbour, Neighbour]]] = {
     ),
 }
 OBSERVED_TOKENS: Final = 40
+"""So that the answer stays in its first bucket beside each of these."""
+LONGER_TOKENS: Final = 180
+LONGER: Final = (Neighbour(_varied, 400), Neighbour(_varied, 2))
+"""Beside the first of these, an answer of so many tokens takes the next bucket."""
 
 
 async def _tokens_beside(
@@ -302,10 +306,10 @@ def _inner(text: str, tokens: int) -> bytes:
     return inner_request(json.dumps(body).encode(), fields=dated(now=datetime.now(UTC)))
 
 
-async def _observe(address: str, config: KeyConfig, line: Line) -> None:
+async def _observe(address: str, config: KeyConfig, line: Line, tokens: int) -> None:
     """Ask and read an answer to its end."""
     sealed = seal_padded_request(
-        config, _inner(_varied(), OBSERVED_TOKENS), at_least=CLASS_BYTES
+        config, _inner(_varied(), tokens), at_least=CLASS_BYTES
     )
     reader, writer = await connect(address)
     try:
@@ -339,14 +343,18 @@ async def _frames_beside(address: str, rounds: int) -> list[tuple[str | float, .
     listed = await exchange(address, get(KEYS_PATH))
     (config, *_) = parse_key_configs(listed.body)
     rows: list[tuple[str | float, ...]] = []
-    for title, pair in PAIRS.items():
+    observed = [(title, pair, OBSERVED_TOKENS, rounds) for title, pair in PAIRS.items()]
+    # A difference that every round shows needs fewer of them.
+    longer = f"its answer: long or short, beside {LONGER_TOKENS} tokens"
+    observed.append((longer, LONGER, LONGER_TOKENS, max(2, rounds // 8)))
+    for title, pair, tokens, times in observed:
         seen = (Line(), Line())
-        for number in range(rounds):
+        for number in range(times):
             if number % 10 == 0:
-                progress(f"frames, {title}: {number} of {rounds}")
+                progress(f"frames, {title}: {number} of {times}")
             for which in CHANCE.sample((0, 1), 2):
                 await asyncio.gather(
-                    _observe(address, config, seen[which]),
+                    _observe(address, config, seen[which], tokens),
                     _ask(address, config, pair[which]),
                 )
                 await asyncio.sleep(SETTLE_S)

@@ -1,18 +1,20 @@
 """The difference between the frames' delays of a question and of cover traffic.
 
-``python -m benchmarks.jitter``, with ``tests`` and ``dev`` on the path: the enclave
-server as it is shipped, with the embedded model, answers cover requests, questions
-whose prompt takes long to read and questions whose answer takes long to write, in
-random order: alone, and beside seven other answers that are written all the time. The
-moments are the kernel's, from a tap on the line (a packet socket, as root); nothing is
-read before the last frame was sent, so the observer takes no processor time meanwhile.
+The enclave server as it is shipped, with the embedded model, answers cover requests,
+questions whose prompt takes long to read, whose answer takes long to write, or that
+demand a large JSON schema, in random order: alone, and beside seven other answers that
+are written all the time. No relay runs: the moments are those at which the enclave
+server's frames arrive, by the kernel, from a tap on the line (a packet socket, as
+root); nothing is read before the last frame was sent, so the observer takes no
+processor time meanwhile.
+
 For each kind: by how much its frames leave their grid, and how often that one number,
 the spread of an answer's delays, puts the question above the cover (0.5 is chance, 1.0
 always). Other work of the machine hides the difference, so only the figures of an idle
-machine count. 200 answers of each kind take about 75 minutes; ``--rounds 3`` tries it.
+machine count. 200 answers of each kind take about 100 minutes; ``--answers 3`` tries
+it.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -20,8 +22,6 @@ import secrets
 import socket
 import statistics
 import struct
-import sys
-import tempfile
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -63,10 +63,12 @@ class Kind:
     Attributes:
         words: of the prompt; 0 asks for cover.
         max_tokens: of the answer.
+        members: of the JSON object that is demanded; 0: text.
     """
 
     words: int
     max_tokens: int = 1
+    members: int = 0
 
     def inner(self) -> bytes:
         """Return a new request of this kind."""
@@ -76,18 +78,39 @@ class Kind:
                 b'{"bucket":0}', path=b"/v1/cover", fields=dated(now=now)
             )
         text = " ".join(CHANCE.choices(WORDS, k=self.words))
-        body = {
+        body: dict[str, object] = {
             "messages": [{"role": "user", "content": f"Tell a long story. {text}"}],
             "max_tokens": self.max_tokens,
             "stream": True,
         }
+        if self.members:
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {
+                    "name": "form",
+                    "strict": True,
+                    "schema": self._schema(),
+                },
+            }
         return inner_request(json.dumps(body).encode(), fields=dated(now=now))
+
+    def _schema(self) -> dict[str, object]:
+        names = [f"member_{number}" for number in range(self.members)]
+        return {
+            "type": "object",
+            "properties": {
+                name: {"enum": CHANCE.sample(sorted({*WORDS}), 3)} for name in names
+            },
+            "required": names,
+            "additionalProperties": False,
+        }
 
 
 KINDS: Mapping[str, Kind] = {
     COVER: Kind(words=0),
     "reads": Kind(words=1500),
     "writes": Kind(words=1, max_tokens=400),
+    "demands": Kind(words=1, members=200),
 }
 
 
@@ -254,36 +277,23 @@ def spare() -> str:
     )
 
 
-def main() -> int:
-    """Start an enclave, ask, and write the table; return 0."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--rounds", type=int, default=200, help="answers of each kind (default: 200)"
-    )
-    parser.add_argument(
-        "--batch", type=int, nargs="+", default=BATCHES, help="answers at a time"
-    )
-    read = parser.parse_args()
-    rounds: int = read.rounds
-    batches: Sequence[int] = read.batch
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with Processes(folder) as processes:
-            stack = Stack(
-                folder=folder,
-                processes=processes,
-                record=False,
-                enclave_extra=f"sequences = {max(batches)}",
-            )
-            stack.start_evidence()
-            stack.publish()
-            stack.start_enclave()
-            for batch in batches:
-                seen = asyncio.run(record(stack.enclave_address, rounds, batch))
-                sys.stdout.write(f"{report(seen, batch).text()}\n\n")
-                sys.stdout.flush()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure_jitter(
+    folder: Path, answers: int, batches: Sequence[int] = BATCHES
+) -> list[Table]:
+    """Measure so many answers of each kind; each table is shown when it is there."""
+    tables: list[Table] = []
+    with Processes(folder) as processes:
+        stack = Stack(
+            folder=folder,
+            processes=processes,
+            record=False,
+            enclave_extra=f"sequences = {max(batches)}",
+        )
+        stack.start_evidence()
+        stack.publish()
+        stack.start_enclave()
+        for batch in batches:
+            seen = asyncio.run(record(stack.enclave_address, answers, batch))
+            tables.append(report(seen, batch))
+            progress(f"{tables[-1].text()}\n")
+    return tables

@@ -14,12 +14,21 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table: a title, column names, rows of numbers and words."""
+    """One table.
+
+    Attributes:
+        title: what was measured.
+        columns: their names.
+        rows: numbers and words.
+        note: below it.
+        kept: what must hold does.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str | float, ...], ...]
     note: str = ""
+    kept: bool = True
 
     def text(self) -> str:
         """Lay the table out in columns."""

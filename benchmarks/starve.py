@@ -11,13 +11,11 @@ shipped one: frames, buckets, turns, the wait for a place, the victim's pace. Th
 attacker's answers never end by themselves, as on a slow machine. The script takes turns
 as the engine does, also while it reads, and writes nothing alone: what the engine's
 planner leaves to a short question beside long prompts and ``deterministic`` requests,
-tests/inference/test_sharing.py shows. ``python -m benchmarks.starve`` does the same
-with everything as shipped, including the embedded model, in half an hour.
+tests/inference/test_sharing.py shows. ``make bench ARGS="starve --shipped"`` does the
+same with everything as shipped, including the embedded model, in half an hour.
 """
 
 import asyncio
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from benchmarks.report import Table, host, quantile
+from benchmarks.report import Table, quantile
 from curtilage.enclave_server.config import Limits
 from curtilage.inference.settings import DEFAULTS
 from curtilage.relay.config import Limits as RelayLimits
@@ -119,8 +117,14 @@ class Outcome:
     times_s: list[float] = field(default_factory=list[float])
 
 
-def measure_starve(folder: Path, scale: Scale = TENTH) -> list[Table]:
-    """Measure each attack after the other, and the victim alone."""
+def measure_starve(folder: Path, *, shipped: bool = False) -> list[Table]:
+    """Measure each attack after the other, and the victim alone.
+
+    Args:
+        folder: for the processes.
+        shipped: with the embedded model and the shipped times.
+    """
+    scale = SHIPPED if shipped else TENTH
     return [_table(_outcomes(folder, scale), scale)]
 
 
@@ -204,12 +208,14 @@ def _table(outcomes: Mapping[str, Outcome], scale: Scale) -> Table:
                 max(times_s) if times_s else "-",
             )
         )
+    kept = _kept(outcomes)
     return Table(
         title=f"a victim that asks every {EVERY_S:.0f} s, under attack",
         columns=COLUMNS,
         rows=tuple(rows),
         note=f"times as shipped (measured x {1 / scale.factor:.0f}); "
-        f"{LEAST:.0%} of the answers {'kept' if _kept(outcomes) else 'NOT KEPT'}",
+        f"{LEAST:.0%} of the answers {'kept' if kept else 'NOT KEPT'}",
+        kept=kept,
     )
 
 
@@ -217,15 +223,3 @@ def _kept(outcomes: Mapping[str, Outcome]) -> bool:
     alone = len(outcomes["none"].times_s)
     answers = [len(each.times_s) for each in outcomes.values()]
     return alone > 0 and min(answers) >= LEAST * alone
-
-
-def main() -> int:
-    """Measure with the shipped times; print the table."""
-    with tempfile.TemporaryDirectory(prefix="curtilage-bench-") as folder:
-        outcomes = _outcomes(Path(folder), SHIPPED)
-    sys.stdout.write(f"{_table(outcomes, SHIPPED).text()}\n{host()}\n")
-    return 0 if _kept(outcomes) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,9 +1,11 @@
 """What the measurements conclude from their numbers."""
 
+import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.report import area_above
+from benchmarks import __main__ as bench
+from benchmarks.report import Table, area_above
 from benchmarks.shapes import token_bytes_read
 
 from support.byte_model import HEADS, KV_HEADS, LAYERS, WIDTH, make_byte_model
@@ -41,3 +43,21 @@ def test_a_token_reads_the_weights_once_and_its_context(tmp_path: Path) -> None:
     # Of the embedding only a row; all other tensors are 32-bit numbers.
     assert nothing < path.stat().st_size - 288 * WIDTH * 4
     assert nothing > path.stat().st_size / 2
+
+
+@pytest.mark.parametrize(("kept", "status"), [(True, 0), (False, 1)])
+def test_what_must_hold_and_does_not_is_an_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool, status: int
+) -> None:
+    tables = [
+        Table(title="one", columns=("a",), rows=()),
+        Table(title="two", columns=("a",), rows=(), kept=kept),
+    ]
+
+    def measure(*_: object) -> list[Table]:
+        return tables
+
+    monkeypatch.setattr(bench, "PARTS", {"starve": measure})
+    monkeypatch.setattr(bench, "OUT", tmp_path / "out")
+    monkeypatch.setattr(sys, "argv", ["make bench", "starve"])
+    assert bench.main() == status

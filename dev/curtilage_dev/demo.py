@@ -392,14 +392,15 @@ def _ask_twenty(
 
 
 def _show_together(stack: Stack) -> Together:
-    """Ask two questions at the same time, and one for JSON; show how it went."""
-    _title("Two questions at the same time, and one that asks for JSON")
+    """Ask two questions at the same time, and each side for JSON; show how it went."""
+    _title("Two questions at the same time, and one to each side that asks for JSON")
     found = ask_together(stack.client_url)
     each = " and ".join(f"{seconds:.1f} s" for seconds in found.alone_s)
     out(
         f"  by the enclave, one after the other: {each}; together: {found.both_s:.1f} s"
     )
-    out(f"  by the local model, with a schema: {' '.join(found.answer.split())}")
+    for side, text in found.answers.items():
+        out(f"  with a schema, {side}: {' '.join(text.split())}")
     return found
 
 

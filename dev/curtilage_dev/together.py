@@ -1,4 +1,4 @@
-"""The demonstration's last requests: two at the same time, and one for JSON."""
+"""The demonstration's last requests: two at the same time, and JSON of each side."""
 
 import json
 import time
@@ -15,18 +15,22 @@ QUESTIONS: Final = (
 )
 MAX_TOKENS: Final = 32
 TICKET: Final = (
-    "The printer on floor 3 jams every morning. Which device is it, and where?"
+    "The printer on floor 3 jams every morning. Which item is it, and where?"
 )
 SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
-        "device": {"type": "string", "maxLength": 24},
+        "item": {"type": "string", "maxLength": 24},
         "floor": {"type": "integer", "minimum": 0, "maximum": 99},
         "urgent": {"type": "boolean"},
     },
-    "required": ["device", "floor", "urgent"],
+    "required": ["item", "floor", "urgent"],
     "additionalProperties": False,
 }
+TYPES: Final = {"item": str, "floor": int, "urgent": bool}
+"""Of the values, once they are read."""
+SIDES: Final = ("local", "enclave")
+"""Those that are asked for JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,27 +41,34 @@ class Together:
         alone_s: of each question, one after the other.
         both_s: of both, asked at the same time.
         sent: how many questions the enclave was asked.
-        answer: the JSON text.
+        answers: the JSON text by side.
     """
 
     alone_s: tuple[float, ...]
     both_s: float
     sent: int
-    answer: str
+    answers: Mapping[str, str]
 
     @property
     def as_expected(self) -> bool:
-        """Whether the answer is JSON of the schema."""
-        try:
-            value: object = json.loads(self.answer)
-        except ValueError:
-            return False
-        names = cast("dict[str, object]", value) if isinstance(value, dict) else {}
-        return sorted(names) == sorted(SCHEMA["required"])
+        """Whether both sides gave JSON of the schema."""
+        return set(self.answers) == set(SIDES) and all(
+            map(_is_ticket, self.answers.values())
+        )
+
+
+def _is_ticket(text: str) -> bool:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return False
+    found = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    # Exactly: for ``isinstance`` a bool is an int too.
+    return {name: type(each) for name, each in found.items()} == TYPES
 
 
 def ask_together(url: str) -> Together:
-    """Ask two questions one after the other, then at the same time; then for JSON."""
+    """Ask two questions in turn, then at the same time; then each side for JSON."""
     alone_s = tuple(_timed(url, text) for text in QUESTIONS)
     began = time.monotonic()
     with ThreadPoolExecutor(len(QUESTIONS)) as pool:
@@ -67,8 +78,8 @@ def ask_together(url: str) -> Together:
     return Together(
         alone_s=alone_s,
         both_s=time.monotonic() - began,
-        sent=2 * len(QUESTIONS),
-        answer=_json_answer(url),
+        sent=2 * len(QUESTIONS) + SIDES.count("enclave"),
+        answers={side: _json_answer(url, side) for side in SIDES},
     )
 
 
@@ -80,12 +91,12 @@ def _timed(url: str, text: str) -> float:
     return time.monotonic() - began
 
 
-def _json_answer(url: str) -> str:
+def _json_answer(url: str, side: str) -> str:
     wanted = {"name": "ticket", "schema": SCHEMA, "strict": True}
     more = {
         "stream": False,
         "response_format": {"type": "json_schema", "json_schema": wanted},
-        "curtilage": {"require": "local"},
+        "curtilage": {"require": side},
     }
     with open_answer(url, TICKET, max_tokens=MAX_TOKENS * 2, more=more) as response:
         answer: str = json.load(response)["choices"][0]["message"]["content"]

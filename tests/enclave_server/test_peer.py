@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import traceback
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 from typing_extensions import override
@@ -33,6 +35,7 @@ from curtilage.enclave_server.peer import (
     UNREACHABLE,
     PeerModel,
 )
+from curtilage.enclave_server.peer_messages import request_body
 from curtilage.enclave_server.telemetry import Reason
 from curtilage.enclave_server.toml_reader import Listen
 from support.engine_events import STOP, WHOLE, piece
@@ -501,19 +504,23 @@ async def test_a_question_that_waits_while_others_are_answered_finds_it_busy(
 # must know tools.
 
 
+def engine_address() -> Listen:
+    address = os.environ["CURTILAGE_ENGINE"]
+    host, _, port = address.rpartition(":")
+    if host == "unix":
+        return Listen(path=Path(address.removeprefix("unix:")))
+    return Listen(host=host, port=int(port))
+
+
+def model_name() -> str:
+    return os.environ["CURTILAGE_ENGINE_MODEL"]
+
+
 @pytest.fixture
 async def real() -> AsyncGenerator[PeerModel]:
-    address = os.environ.get("CURTILAGE_ENGINE", "")
-    if not address:
+    if "CURTILAGE_ENGINE" not in os.environ:
         pytest.skip("SKIPPED LOUDLY: CURTILAGE_ENGINE names no engine to ask")
-    host, _, port = address.rpartition(":")
-    place = (
-        Listen(path=Path(address.removeprefix("unix:")))
-        if host == "unix"
-        else Listen(host=host, port=int(port))
-    )
-    name = os.environ["CURTILAGE_ENGINE_MODEL"]
-    model = PeerModel(Peer(address=place, name=name), max_queued=8)
+    model = PeerModel(Peer(address=engine_address(), name=model_name()), max_queued=8)
     await model.start()
     yield model
     await model.close()
@@ -626,15 +633,18 @@ def weather(city: str, number: int) -> Iterator[ChatMessage]:
     yield ChatMessage(role="tool", content="sunny", result_of=name)
 
 
-@pytest.mark.parametrize("choice", ["required", "weather"])
-async def test_a_real_engine_calls_a_tool(real: PeerModel, choice: str) -> None:
+def weathers() -> tuple[ChatMessage, ...]:
     # Three examples, as small models otherwise write about the weather first.
     cities = enumerate(("Bern", "Rome", "Oslo"))
     turns = [turn for number, city in cities for turn in weather(city, number)]
-    last = ChatMessage(role="user", content="Weather in Basel?")
+    return (*turns, ChatMessage(role="user", content="Weather in Basel?"))
+
+
+@pytest.mark.parametrize("choice", ["required", "weather"])
+async def test_a_real_engine_calls_a_tool(real: PeerModel, choice: str) -> None:
     asked = replace(
         SHORT,
-        messages=(*turns, last),
+        messages=weathers(),
         max_tokens=120,
         tools=(ChatTool(name="other"), WEATHER)[choice == "required" :],
         tool_choice=choice,
@@ -646,3 +656,54 @@ async def test_a_real_engine_calls_a_tool(real: PeerModel, choice: str) -> None:
     assert json.loads(call.arguments).keys() == {"city"}
     assert isinstance(ending, Ending)
     assert ending.finish_reason in {"tool_calls", "stop"}
+
+
+async def test_a_real_engine_may_call_or_write(real: PeerModel) -> None:
+    asked = replace(SHORT, messages=weathers(), max_tokens=120, tools=(WEATHER,))
+    _, *pieces, ending = await answers(real, asked)
+    assert isinstance(ending, Ending)
+    given = [each for each in pieces if isinstance(each, Piece)]
+    calls = [each.call for each in given if each.call]
+    assert calls or any(each.text for each in given)
+    assert all(json.loads(each.arguments).keys() == {"city"} for each in calls)
+
+
+HITS = re.compile(r"^vllm:prefix_cache_hits_total\{[^}]*\} ([0-9.e+]+)$", re.MULTILINE)
+
+
+async def test_a_real_engine_reuses_nothing_of_an_equal_beginning(
+    real: PeerModel,
+) -> None:
+    """With vLLM's prefix cache switched on, which its operator should not do."""
+    before = await hits()
+    long = ChatMessage(role="user", content="The river rises in spring. " * 20)
+    asked = replace(SHORT, messages=(long,), max_tokens=2)
+    for salt in ("5a17", "5a17"):
+        await fetched("chat/completions", request_body(asked, model_name(), salt))
+    if await hits() == before:
+        pytest.skip("SKIPPED LOUDLY: this engine has no prefix cache, or does not say")
+    between = await hits()
+    await answers(real, asked)
+    await answers(real, asked)
+    assert await hits() == between
+
+
+async def hits() -> float:
+    """Return how many tokens the engine has found in its prefix cache so far."""
+    return sum(map(float, HITS.findall(await fetched("metrics", None))))
+
+
+async def fetched(path: str, body: bytes | None) -> str:
+    place = engine_address()
+    connector = aiohttp.UnixConnector(str(place.path)) if place.path else None
+    base = "http://engine" if place.path else f"http://{place.host}:{place.port}"
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.request(
+            "GET" if body is None else "POST",
+            f"{base}/{'' if body is None else 'v1/'}{path}",
+            data=body,
+            headers={"Content-Type": "application/json"},
+        ) as response,
+    ):
+        return (await response.read()).decode()

@@ -51,6 +51,7 @@ from support.too_long import LENGTH, TOO_LONG, TooLongSaid, said
 CANARY = "canary-c4f1"
 CHAT = ChatCompletionRequest(messages=(ChatMessage(role="user", content=CANARY),))
 NAME = "ward/model-8b"
+SALT = "5a17"
 
 
 def read(events: Sequence[bytes], **asked: Any) -> list[Answer]:  # noqa: ANN401 - any field
@@ -334,7 +335,7 @@ def test_a_request_is_encoded_as_openai_does() -> None:
     schema = {"type": "object"}
     finds = {"name": "find", "description": "Finds", "parameters": schema}
     call = {"name": "find", "arguments": '{"who":"Ann"}'}
-    assert json.loads(request_body(FULL, NAME)) == {
+    assert json.loads(request_body(FULL, NAME, SALT)) == {
         "model": NAME,
         "messages": [
             {"role": "system", "name": "ann", "content": CANARY},
@@ -352,6 +353,8 @@ def test_a_request_is_encoded_as_openai_does() -> None:
         "stop": ["end"],
         "stream": True,
         "stream_options": {"include_usage": True},
+        "cache_salt": SALT,
+        "cache_prompt": False,
         "logprobs": True,
         "top_logprobs": 3,
         "n": 2,
@@ -409,12 +412,12 @@ def changed(value: object) -> Iterator[tuple[frozenset[str], Any]]:
 
 def test_every_field_of_a_request_reaches_the_engine() -> None:
     """Each field of the request, and of each of its parts, changes what is sent."""
-    sent = request_body(FULL, NAME)
+    sent = request_body(FULL, NAME, SALT)
     reached: set[str] = set()
     for way, other in changed(FULL):
         # Refused instead: see ``test_no_other_engine_is_asked_to_be_deterministic``.
         plain = replace(other, deterministic=False)
-        reached |= way if request_body(plain, NAME) != sent else set()
+        reached |= way if request_body(plain, NAME, SALT) != sent else set()
     parts = (ChatCompletionRequest, ChatMessage, ChatCall, ChatTool, ChatFormat)
     every = {f"{part.__name__}.{each.name}" for part in parts for each in fields(part)}
     # Always streamed from the engine; the gateway makes one answer of it.
@@ -427,7 +430,7 @@ def test_every_field_of_a_request_reaches_the_engine() -> None:
 @pytest.mark.parametrize("choice", ["none", "auto", "required"])
 def test_a_choice_and_any_json_are_passed_on(choice: str) -> None:
     chat = replace(CHAT, tool_choice=choice, response_format=ChatFormat(), **BOTH)
-    body = json.loads(request_body(chat, NAME))
+    body = json.loads(request_body(chat, NAME, SALT))
     assert body["tool_choice"] == choice
     assert [each["function"]["name"] for each in body["tools"]] == ["find", "lose"]
     assert body["response_format"] == {"type": "json_object"}
@@ -435,21 +438,21 @@ def test_a_choice_and_any_json_are_passed_on(choice: str) -> None:
 
 def test_a_named_choice_is_the_only_tool_and_required() -> None:
     chat = replace(CHAT, tool_choice="lose", **BOTH)
-    body = json.loads(request_body(chat, NAME))
+    body = json.loads(request_body(chat, NAME, SALT))
     assert body["tools"] == [{"type": "function", "function": {"name": "lose"}}]
     assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
 
 
 def test_no_other_engine_is_asked_to_be_deterministic() -> None:
     with pytest.raises(ChatError) as refused:
-        request_body(replace(CHAT, deterministic=True), NAME)
+        request_body(replace(CHAT, deterministic=True), NAME, SALT)
     error = refused.value
     assert (error.code, error.param) == ("unsupported_parameter", "deterministic")
 
 
 def test_what_was_not_asked_is_not_sent() -> None:
     # Many servers refuse a choice without tools, and alternatives without logprobs.
-    assert json.loads(request_body(CHAT, NAME)).keys() == {
+    assert json.loads(request_body(CHAT, NAME, SALT)).keys() == {
         "model",
         "messages",
         "max_tokens",
@@ -460,6 +463,8 @@ def test_what_was_not_asked_is_not_sent() -> None:
         "frequency_penalty",
         "stream",
         "stream_options",
+        "cache_salt",
+        "cache_prompt",
     }
 
 

@@ -104,6 +104,26 @@ def test_a_requested_context_is_not_reduced(
     assert found.settings.least_context_tokens is None
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_the_line_says_if_memory_does_not_hold_all_that_were_asked_for(
+    missing: int,
+) -> None:
+    need = room(9000, contexts_at_once(4))
+    found = plan(need - missing, tokens=9000, sequences=4)
+    assert sizes(found) == (9000, 4)
+    line, one = found.line("small"), room(9000, 1)
+    assert (
+        f"WARNING: too little memory for 4, which take {need >> 20:,} MiB; one takes "
+        f"{one >> 20:,} MiB, {(need - 1) >> 20:,} MiB are free" in line
+    ) == bool(missing)
+    assert (f"at most {need >> 20:,} MiB of memory" in line) == (not missing)
+
+
+def test_one_at_a_time_without_room_for_copies_is_no_warning() -> None:
+    found = plan(room(9000, 1), tokens=9000, sequences=1)
+    assert f"at most {room(9000, 1) >> 20:,} MiB of memory" in found.line("small")
+
+
 @pytest.mark.parametrize(
     ("tokens", "memory_bytes", "words"),
     [

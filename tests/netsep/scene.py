@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from curtilage_dev.processes import Process, Processes
 from curtilage_dev.scripted_enclave import Play
-from curtilage_dev.stack import Stack
+from curtilage_dev.stack import DEVELOPMENT, Stack
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 PLACES: Final[Mapping[str, str]] = {
@@ -68,7 +68,7 @@ class PlacedProcesses(Processes):
             name,
             self._net.command(PLACES[name], sys.executable, *words),
             folder=self.folder,
-            environment=environment,
+            environment={"PYTHONPATH": str(DEVELOPMENT), **(environment or {})},
         )
         self._all.append(process)
         return process

@@ -39,7 +39,8 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 SIZE_BINS = (64, 226, 228, 230, 232, 234, 238, 300, 400, 529, 530)
 GAP_BINS_MS = (0.2, 1.0, 2.0, 4.0, 6.0, 10.0)
-TESTS = str(Path(__file__).resolve().parents[1])
+TESTS = Path(__file__).resolve().parents[1]
+OURS = (str(TESTS), str(TESTS.with_name("dev")))
 TEXT = re.compile(rb'"delta":\{"content":"[^"]')
 DONE = re.compile(rb"data: \[DONE\]")
 AGAIN = 5
@@ -95,7 +96,7 @@ async def leak_enclave(
     )
     command = [sys.executable, "-m", "support.leak_enclave", parameters.shape.value]
     command += [*map(str, numbers), str(pause_ms)]
-    paths = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
+    paths = os.pathsep.join(filter(None, (*OURS, os.environ.get("PYTHONPATH"))))
     process = Process("leak", command, folder=folder, environment={"PYTHONPATH": paths})
     try:
         ready = await asyncio.to_thread(process.wait_ready)

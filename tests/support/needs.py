@@ -107,6 +107,7 @@ PROCESS: Final[Table] = {
         "test_a_context_that_is_not_possible_is_an_error_of_that_model",
         "test_without_memory_for_both_the_old_one_stays",
     ),
+    "client/on_premises/test_real_server.py": (),
     "client/on_premises/test_server.py": (),
     "client/on_premises/test_settings.py": (
         "test_no_other_account_may_choose_the_target_of_a_link",

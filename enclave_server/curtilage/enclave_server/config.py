@@ -401,7 +401,7 @@ def _read_model(table: Table) -> ModelChoice:
         path=None if embedded else Path(path),
         sha256=sha256,
         context_tokens=context_tokens,
-        threads=table.integer("threads", 1, 64, default=2),
+        threads=table.integer("threads", 1, 64, default=64),
         sequences=table.integer("sequences", 1, 64, default=4),
         kv_type=kv_type,
         flash_attention=flash,

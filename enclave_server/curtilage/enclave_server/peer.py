@@ -13,6 +13,7 @@ its list of models is asked for.
 import asyncio
 import json
 import math
+import secrets
 import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager, suppress
@@ -263,7 +264,7 @@ class PeerModel:
             raise ModelError("model.address: no OpenAI-compatible engine") from None
 
     async def _ask(self, chat: ChatCompletionRequest) -> AsyncGenerator[Answer]:
-        body = request_body(chat, self._peer.name)
+        body = request_body(chat, self._peer.name, secrets.token_hex(16))
         until = asyncio.get_running_loop().time() + self._peer.stall_s
         with self._as_failure():
             self._require_own_socket()

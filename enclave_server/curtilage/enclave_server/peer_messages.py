@@ -71,8 +71,13 @@ _TOO_LONG_WORDS: Final = (
 )
 
 
-def request_body(chat: ChatCompletionRequest, name: str) -> bytes:
+def request_body(chat: ChatCompletionRequest, name: str, cache_salt: str) -> bytes:
     """Encode a request for the engine: every field of it.
+
+    Args:
+        chat: the request.
+        name: the engine's name for the model.
+        cache_salt: of this request only.
 
     Raises:
         ChatError: it has to be deterministic, which other engines do not promise.
@@ -92,6 +97,11 @@ def request_body(chat: ChatCompletionRequest, name: str) -> bytes:
         # for whole.
         "stream": True,
         "stream_options": {"include_usage": True},
+        # Who sends another's beginning is answered no faster, even if the engine was
+        # started with its prefix cache: vLLM and SGLang reuse nothing across salts,
+        # llama.cpp's server nothing at all.
+        "cache_salt": cache_salt,
+        "cache_prompt": False,
     }
     if chat.seed is not None:
         body["seed"] = chat.seed

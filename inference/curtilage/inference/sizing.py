@@ -32,12 +32,15 @@ class ContextPlan:
         trained: tokens that the model was trained for; None: unknown.
         need_bytes: memory for model and contexts, at most; None: unknown.
         memory_bytes: what was available; None: unknown.
+        short_bytes: what all sequences take, if there is room for one of them alone:
+            ``need_bytes`` is then that one's; None otherwise.
     """
 
     settings: EngineSettings
     trained: int | None
     need_bytes: int | None
     memory_bytes: int | None
+    short_bytes: int | None = None
 
     def line(self, model_id: str) -> str:
         """Return one line for people."""
@@ -48,10 +51,14 @@ class ContextPlan:
             f"keys and values {settings.kv_type}",
         ]
         if self.need_bytes is not None and self.memory_bytes is not None:
-            parts.append(
-                f"at most {self.need_bytes >> 20:,} MiB of memory, "
-                f"{self.memory_bytes >> 20:,} MiB are free"
-            )
+            need = f"at most {self.need_bytes >> 20:,} MiB of memory"
+            if self.short_bytes is not None:
+                need = (
+                    f"WARNING: too little memory for {settings.sequences}, which take "
+                    f"{self.short_bytes >> 20:,} MiB; one takes "
+                    f"{self.need_bytes >> 20:,} MiB"
+                )
+            parts.append(f"{need}, {self.memory_bytes >> 20:,} MiB are free")
         return (
             f"local model {model_id}: context {settings.context_tokens:,} tokens "
             f"({'; '.join(filter(None, parts))})"
@@ -80,9 +87,10 @@ def plan_contexts(
 ) -> ContextPlan:
     """Choose the size of a context, and how many there are.
 
-    What was asked for is not reduced: the caller relies on it. Otherwise a context is
-    as large as the model was trained for, up to ``MOST_UNASKED``, and halved until
-    memory holds it.
+    What was asked for is not reduced: the caller relies on it. Of a size and a number
+    that were both asked for, memory must hold one context; the plan's line says so if
+    it does not hold all. Otherwise a context is as large as the model was trained for,
+    up to ``MOST_UNASKED``, and halved until memory holds it.
 
     Args:
         shape: the model's; None: unknown, so nothing can be computed.
@@ -115,6 +123,7 @@ def plan_contexts(
         _require(room, tokens)
         size, least = tokens, None
     count = sequences or (SEQUENCES if room.holds(size, SEQUENCES) else 1)
+    need, fits = room.need(size, count), room.holds(size, count)
     return ContextPlan(
         settings=replace(
             settings,
@@ -123,10 +132,9 @@ def plan_contexts(
             sequences=count,
         ),
         trained=shape.trained_context,
-        need_bytes=(
-            room.need(size, count) if room.holds(size, count) else room.least_need(size)
-        ),
+        need_bytes=need if fits else room.least_need(size),
         memory_bytes=memory_bytes,
+        short_bytes=None if fits or count == 1 else need,
     )
 
 

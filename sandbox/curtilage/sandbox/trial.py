@@ -26,7 +26,7 @@ from curtilage.sandbox.escapes import (
     unfiltered,
 )
 from curtilage.sandbox.memory import Paging, keep_from_disk
-from curtilage.sandbox.parent import FORGETTING
+from curtilage.sandbox.parent import FORGETTING, LARGE_PAGES
 from curtilage.sandbox.syscalls import MACHINES
 from curtilage.sandbox.wall import (
     Layer,
@@ -310,7 +310,11 @@ def _allocator_in_force() -> list[str]:
         for name in FORGETTING
         if not (sys.flags.ignore_environment and name.startswith("PYTHON"))
     ]
-    return sorted(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    # The size of pages is no part of what is promised.
+    return sorted(
+        f"{name}={value.removesuffix(LARGE_PAGES)}" for name, value in found.items()
+    )
 
 
 def _description(loaded: Loaded, zero: list[str], allocator: list[str]) -> Loaded:

@@ -136,6 +136,16 @@ async def test_a_receipt_is_verified_while_the_rest_is_still_to_come() -> None:
     assert len(bench.trail.receipts) == 1
 
 
+async def test_the_receipt_of_an_answer_that_fills_its_bucket_is_kept() -> None:
+    # Two frames, as sent: the content, and the end with the receipt.
+    bench = Bench(replace(ROOMY, first_bucket=2))
+    answer = await bench.session.ask(QUERY)
+    assert answer.finished.receipted
+    assert len(bench.trail.receipts) == 1
+    await bench.session.close()
+    assert bench.enclave.ended.is_set()
+
+
 async def test_a_wrong_receipt_is_refused_at_once_and_the_rest_is_read() -> None:
     bench = Bench()
     hold_after_the_receipt(bench.enclave)

@@ -38,7 +38,7 @@ from curtilage.sandbox.pipe import FrameReader, encode_frame
 from curtilage.sandbox.wall import Layer
 from support.byte_model import FIRST_BYTE, sha256_of
 from support.fakes import returns
-from support.memory_scan import forms_of, hits
+from support.memory_scan import Forms, forms_of, hits
 
 LONG = 1800
 """Tokens of an answer that does not end by itself within a test."""
@@ -131,6 +131,16 @@ async def until_gone(pids: list[int]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def until_stopped_with(pid: int, form: str, forms: Forms) -> None:
+    """Stop a process at a moment at which it holds a form of the text."""
+    async with asyncio.timeout(PATIENCE_S):
+        os.kill(pid, signal.SIGSTOP)
+        while form not in hits(pid, forms):
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(0.01)
+            os.kill(pid, signal.SIGSTOP)
+
+
 async def test_a_request_is_in_its_own_process_and_ends_with_it(
     byte_model: Path,
 ) -> None:
@@ -140,9 +150,8 @@ async def test_a_request_is_in_its_own_process_and_ends_with_it(
         assert workers(engine) == []
         answer = await begun(engine, CANARY)
         (worker,) = workers(engine)
-        os.kill(worker, signal.SIGSTOP)
+        await until_stopped_with(worker, "tokens of 32 bits", forms)
         try:
-            assert "tokens of 32 bits" in hits(worker, forms)
             # What it was forked from has read no text.
             assert hits(engine.pid, forms, everything=True) == {}
         finally:
@@ -186,9 +195,10 @@ async def test_a_worker_that_is_killed_ends_its_own_request_only(
         os.kill(worker, signal.SIGKILL)
         with pytest.raises(EngineFailedError):
             await first
-        assert not other.done()
         assert isinstance((await collect(engine, asked(max_tokens=4)))[-1], Done)
         assert engine.restarts == 0
+        # On a busy machine it may have ended; it has not failed.
+        assert not other.done() or isinstance(other.result()[-1], Done)
         other.cancel()
 
 

@@ -296,27 +296,36 @@ class RunningExchange:
             self._failed = True
             self._report(error.alone())
             return
-        # Before the end is reported: a caller with a complete answer has its receipt.
-        receipt = self._reader.receipt
-        if receipt is not None and not self._kept:
-            self._kept = True
-            try:
-                await self._attempt.keep(receipt)
-            except Exception as error:  # noqa: BLE001 - any; the line must go on
-                self._failed = True
-                events = [error]
-        self._report(*events)
+        self._report(*await self._kept_first(events))
 
     async def _finish(self) -> None:
         if self._failed:
             return
+        events: list[AnswerEvent | BaseException] = []
         try:
-            events = self._reader.finish()
+            events += self._reader.finish()
         except EnclaveError as error:
             self._report(error.alone())
             return
-        self._report(*events)
+        # An answer that fills its bucket has its receipt in the final frame.
+        self._report(*await self._kept_first(events))
         self._attempt.ended(self._reader.frames)
+
+    async def _kept_first(
+        self, events: list[AnswerEvent | BaseException]
+    ) -> list[AnswerEvent | BaseException]:
+        """Keep the receipt once it was read; return what is to be reported."""
+        # Before the end is reported: a caller with a complete answer has its receipt.
+        receipt = self._reader.receipt
+        if receipt is None or self._kept:
+            return events
+        self._kept = True
+        try:
+            await self._attempt.keep(receipt)
+        except Exception as error:  # noqa: BLE001 - any; the line must go on
+            self._failed = True
+            return [error]
+        return events
 
     def _report(self, *events: AnswerEvent | BaseException) -> None:
         if not self._unwatched:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Final, Protocol, cast
 
-from curtilage.sandbox.parent import command_of, environment
+from curtilage.sandbox.parent import LARGE_PAGES, command_of, environment
 
 MODULE: Final = "curtilage.inference.process"
 # How long its threads wait actively, which an image may set.
@@ -102,10 +102,16 @@ def spawn(to: int, from_: int, lent: Sequence[int]) -> "subprocess.Popen[bytes]"
         stdin=to,
         stdout=from_,
         stderr=subprocess.DEVNULL,  # a library's message may contain a text
-        env=environment(*KEPT_ENVIRONMENT),
+        env=_environment(),
         bufsize=0,
         pass_fds=lent,
     )
+
+
+def _environment() -> dict[str, str]:
+    # Each token reads all weights: from large pages, that takes a fifth less time.
+    found = environment(*KEPT_ENVIRONMENT)
+    return found | {"GLIBC_TUNABLES": f"{found['GLIBC_TUNABLES']}{LARGE_PAGES}"}
 
 
 def reaped(popen: "subprocess.Popen[bytes]", patience_s: float) -> int:
