@@ -21,7 +21,7 @@ from benchmarks.attest import measure_attest
 from benchmarks.boundary import measure_boundary
 from benchmarks.decisions import measure_decisions, measure_detectors, measure_workers
 from benchmarks.egress import measure_egress
-from benchmarks.engine import measure_engine
+from benchmarks.engine import CLIENTS, measure_engine
 from benchmarks.forgetting import measure_forgetting
 from benchmarks.isolation import measure_isolation
 from benchmarks.jitter import BATCHES, measure_jitter
@@ -58,6 +58,7 @@ class Arguments(argparse.Namespace):
     requests: int
     shape: str
     rounds: int
+    clients: Sequence[int]
     guesses: int
     answers: int
     batch: Sequence[int]
@@ -77,7 +78,9 @@ PARTS: Final[Mapping[str, Measure]] = {
         measure_detectors(read.decisions),
         measure_workers(),
     ],
-    "engine": lambda read, folder: measure_engine(folder, read.shape, read.rounds),
+    "engine": lambda read, folder: measure_engine(
+        folder, read.shape, read.rounds, read.clients
+    ),
     "forgetting": lambda read, folder: measure_forgetting(
         folder, read.shape, read.rounds
     ),
@@ -145,6 +148,13 @@ def main() -> int:
     )
     parser.add_argument(
         "--rounds", type=int, default=3, help="engine, forgetting: rounds (3)"
+    )
+    parser.add_argument(
+        "--clients",
+        type=int,
+        nargs="+",
+        default=CLIENTS,
+        help="engine: how many ask at a time (1 2 4 8 16)",
     )
     parser.add_argument(
         "--guesses", type=int, default=400, help="isolation: of each kind (400)"

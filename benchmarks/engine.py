@@ -15,7 +15,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -71,13 +71,21 @@ class EnginePeer:
         return line
 
 
-def measure_engine(folder: Path, shape: str = "", rounds: int = ROUNDS) -> list[Table]:
-    """Measure all numbers of clients, then the pause and the memory; some minutes.
+def measure_engine(
+    folder: Path,
+    shape: str = "",
+    rounds: int = ROUNDS,
+    clients: Sequence[int] = CLIENTS,
+) -> list[Table]:
+    """Measure several numbers of clients, then the pause and the memory; some minutes.
+
+    Each table is shown when it is there: the next one may take long.
 
     Args:
         folder: for a model's file.
         shape: one of ``SHAPES``; empty: the embedded model.
         rounds: of each measurement.
+        clients: how many ask at a time.
     """
     peers = [OWN, SHIPPED, SERIAL, *([SERVER] if find_spec("xllamacpp") else [])]
     if SERVER not in peers:
@@ -85,23 +93,31 @@ def measure_engine(folder: Path, shape: str = "", rounds: int = ROUNDS) -> list[
     if shape:
         progress(f"writing a model of random weights in the shape of {shape}")
     which = make_model(shape, folder) if shape else embedded()
-    rows = [(count, _measure(peers, count, which, rounds)) for count in CLIENTS]
-    tables = [
-        _table(rows, rounds),
-        _waits(rows),
-        # A shape's own takes a quarter of an hour.
-        *([] if shape else [_lengths(dict(rows), which, max(1, rounds // 2))]),
-        _pause(which, rounds),
-        _bandwidth(which, rounds),
-    ]
-    return [
-        replace(
-            table,
-            title=f"{table.title}; {which.name} model",
-            note=f"{table.note}; {host()}; {busy()}".removeprefix("; "),
-        )
-        for table in tables
-    ]
+    tables: list[Table] = []
+    for table in _tables(peers, which, rounds, clients, lengths=not shape):
+        note = f"{table.note}; {host()}; {busy()}".removeprefix("; ")
+        title = f"{table.title}; {which.name} model"
+        tables.append(replace(table, title=title, note=note))
+        progress(f"\n{tables[-1].text()}\n")
+    return tables
+
+
+def _tables(
+    peers: list[str],
+    which: Chosen,
+    rounds: int,
+    clients: Sequence[int],
+    *,
+    lengths: bool,
+) -> Generator[Table]:
+    rows = [(count, _measure(peers, count, which, rounds)) for count in clients]
+    yield _table(rows, rounds)
+    yield _waits(rows)
+    # A shape's own takes a quarter of an hour.
+    if lengths and {*AT_LENGTH} <= {*clients}:
+        yield _lengths(dict(rows), which, max(1, rounds // 2))
+    yield _pause(which, rounds)
+    yield _bandwidth(which, rounds)
 
 
 def _measure(

@@ -33,7 +33,9 @@ USED: Final[Mapping[str, str]] = {
     "stream_options": "`include_usage`: `true` or `false`; `include_obfuscation`: only "
     "`false`",
     "logprobs": "of each token that was chosen, in that order: also of the tokens of a "
-    "stop string or of a call, which `content` does not have",
+    "stop string or of a call, which `content` does not have. A query that may be sent "
+    "only with pseudonyms is kept local if it asks for them, since they would be the "
+    "pseudonyms'",
     "top_logprobs": "0 to 20; with `logprobs`",
     "n": "1 to 4",
     "presence_penalty": "-2 to 2",
