@@ -245,9 +245,9 @@ PAIRS: Final[Mapping[str, tuple[Neighbour, Neighbour]]] = {
 }
 OBSERVED_TOKENS: Final = 40
 """So that the answer stays in its first bucket beside each of these."""
-LONGER_TOKENS: Final = 180
+LONGER_TOKENS: Final = 160
 LONGER: Final = (Neighbour(_varied, 400), Neighbour(_varied, 2))
-"""Beside the first of these, an answer of so many tokens takes the next bucket."""
+"""Observed in a longer answer, which may take the next bucket."""
 
 
 async def _tokens_beside(
