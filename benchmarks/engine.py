@@ -148,7 +148,7 @@ def run_engine(peer: str, clients: int, which: Chosen) -> Generator[EnginePeer]:
         command,
         cwd=ROOT,
         # All peers have what our engine's process sets.
-        env=os.environ | {"GLIBC_TUNABLES": LARGE_PAGES.removeprefix(":")},
+        env=os.environ | {"GLIBC_TUNABLES": LARGE_PAGES},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # The library's log.

@@ -539,8 +539,8 @@ async def test_a_real_engine_answers_the_same_twice(real: PeerModel) -> None:
     assert begun == Begun()
     # vLLM may write two tokens at once.
     text, again = (
-        "".join(each.text for each in told if isinstance(each, Piece))
-        for told in (pieces, await answers(real, SHORT))
+        "".join(each.text for each in answer if isinstance(each, Piece))
+        for answer in (pieces, await answers(real, SHORT))
     )
     assert text
     assert text == again

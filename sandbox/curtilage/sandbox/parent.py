@@ -15,8 +15,8 @@ FORGETTING: Final = {
     "GLIBC_TUNABLES": "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0",
 }
 """Has glibc overwrite freed memory, in Python and in C, at once."""
-LARGE_PAGES: Final = ":glibc.malloc.hugetlb=1"
-"""Behind these tunables, has glibc ask for transparent huge pages, too."""
+LARGE_PAGES: Final = "glibc.malloc.hugetlb=1"
+"""A further tunable: has glibc ask for transparent huge pages."""
 _WHOLE_PROCESS: Final = 2  # CPUCLOCK_SCHED, for all threads (linux/posix-timers.h)
 
 

@@ -313,7 +313,8 @@ def _allocator_in_force() -> list[str]:
     found = {name: os.environ[name] for name in names if name in os.environ}
     # The size of pages is no part of what is promised.
     return sorted(
-        f"{name}={value.removesuffix(LARGE_PAGES)}" for name, value in found.items()
+        f"{name}={value.removesuffix(f':{LARGE_PAGES}')}"
+        for name, value in found.items()
     )
 
 
