@@ -195,10 +195,11 @@ async def test_a_slow_machine_reads_less_of_a_prompt_at_a_time(
     together: LlamaCppEngine,
 ) -> None:
     sizes: list[int] = []
-    for took_s in (0.7, 0.7, 60, 0.01, 0.01, 0.01):
+    for took_s in (0.7, 0.7, 1.3, 60, 0.01, 0.01, 0.01):
         together._learn(PREFILL_CHUNK, took_s)
         sizes.append(together._planner.chunk)
-    assert sizes == [64, 64, LEAST_CHUNK, 32, 64, PREFILL_CHUNK]
+    # In 1.3 s: 34 tokens; whole eights of them.
+    assert sizes == [64, 64, 32, LEAST_CHUNK, 32, 64, PREFILL_CHUNK]
 
 
 async def test_more_than_fit_take_turns(byte_model: Path) -> None:

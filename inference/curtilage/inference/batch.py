@@ -13,6 +13,9 @@ PREFILL_CHUNK: Final = 128
 """Tokens per call: 5 % slower than 512, with a fifth of the pause for the others."""
 LEAST_CHUNK: Final = 16
 """Fewer tokens of a prompt at a time would take longer each, with some models."""
+READ_TOGETHER: Final = 8
+"""Pieces of prompts are multiples of it: with Q4_K, the library takes 8 % less time
+for each of 24 tokens than for each of 25 to 31."""
 GAIN: Final = 0.9
 """A step is split only if that saves a tenth: measured times vary by some percent."""
 READS_PER_WRITE: Final = 8

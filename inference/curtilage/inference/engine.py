@@ -23,7 +23,13 @@ from functools import partial
 from typing import Final
 
 from curtilage.inference import decoding
-from curtilage.inference.batch import LEAST_CHUNK, PREFILL_CHUNK, Phase, Piece
+from curtilage.inference.batch import (
+    LEAST_CHUNK,
+    PREFILL_CHUNK,
+    READ_TOGETHER,
+    Phase,
+    Piece,
+)
 from curtilage.inference.decoding import Answer, Loaded, measure_costs
 from curtilage.inference.errors import (
     EngineBusyError,
@@ -707,7 +713,8 @@ class LlamaCppEngine:
         """Read at a time as much of a prompt as is now read in ``PAUSE_S``."""
         # At once if it is slow, slowly if it is fast.
         chunk = min(int(tokens * PAUSE_S / max(took_s, 1e-9)), 2 * self._planner.chunk)
-        self._planner.chunk = max(LEAST_CHUNK, min(chunk, PREFILL_CHUNK))
+        chunk = max(LEAST_CHUNK, min(chunk, PREFILL_CHUNK))
+        self._planner.chunk = chunk - chunk % READ_TOGETHER
 
     def _stops(self, job: _Job) -> bool:
         return self._closing or job.cancelled()
