@@ -127,7 +127,7 @@ def lock_server() -> tuple[Wall, Trial]:
 
     Call it before threads exist: Landlock restricts those that start later.
     """
-    return _locked(serve_only, threads=True, files=True)
+    return _locked(serve_only, threads=True)
 
 
 def lock_engine(reads: Sequence[Path], devices: Sequence[Path]) -> tuple[Wall, Trial]:
@@ -135,14 +135,14 @@ def lock_engine(reads: Sequence[Path], devices: Sequence[Path]) -> tuple[Wall, T
 
     Args:
         reads: folders that remain visible.
-        devices: GPUs that it drives. Their drivers may need files in memory.
+        devices: GPUs that it drives.
     """
 
     def build(*, before_filter: Callable[[], object]) -> Wall:
         return compute_only(reads, devices=devices, before_filter=before_filter)
 
     # No thread can exist from before: namespaces need a process with one.
-    return _locked(build, threads=False, files=not devices)
+    return _locked(build, threads=False, devices=bool(devices))
 
 
 def lock_keeper(reads: Sequence[Path]) -> tuple[Wall, Trial]:
@@ -158,7 +158,7 @@ def lock_keeper(reads: Sequence[Path]) -> tuple[Wall, Trial]:
     def build(*, before_filter: Callable[[], object]) -> Wall:
         return compute_only(reads, forks=True, before_filter=before_filter)
 
-    return _locked(build, threads=False, files=True, tries=False)
+    return _locked(build, threads=False, tries=False)
 
 
 def try_forked(kept: Trial, wall: Wall) -> Trial:
@@ -216,6 +216,7 @@ def engine_description(
         described(landlock, program, devices=devices, further=further),
         zero,
         _allocator(),
+        devices=devices,
     )
 
 
@@ -251,13 +252,14 @@ def landlock_version() -> int:
 
 
 def _locked(
-    build: _Builds, *, threads: bool, files: bool, tries: bool = True
+    build: _Builds, *, threads: bool, devices: bool = False, tries: bool = True
 ) -> tuple[Wall, Trial]:
     machine = platform.machine()
     early, memory, version = ways_out(), keep_from_disk().value, landlock_version()
     answers: dict[str, str] = {}
-    # A log in a file must still be written; then nothing is promised.
-    lower = partial(_lower, files=files and not early)
+    # A log in a file must still be written; then nothing is promised. Drivers of GPUs
+    # may need files in memory.
+    lower = partial(_lower, files=not devices and not early)
     thread = EarlyThread(machine) if threads and machine in MACHINES else None
 
     def before_filter() -> None:
@@ -273,11 +275,13 @@ def _locked(
         if not {Layer.LANDLOCK, Layer.SECCOMP} <= wall.standing:
             answers.clear()
         elif tries:
-            answers |= self_test(machine, descriptor, thread)
+            answers |= self_test(machine, descriptor, thread, devices=devices)
     finally:
         os.close(descriptor)
     return wall, Trial(
-        loaded=_description(wall.loaded, _at_zero(), _allocator_in_force()),
+        loaded=_description(
+            wall.loaded, _at_zero(), _allocator_in_force(), devices=devices
+        ),
         answers=answers,
         landlock=version if Layer.LANDLOCK in wall.standing else 0,
         memory=memory,
@@ -317,8 +321,11 @@ def _allocator_in_force() -> list[str]:
     )
 
 
-def _description(loaded: Loaded, zero: list[str], allocator: list[str]) -> Loaded:
-    return {**loaded, "zero": zero, "allocator": allocator, "escapes": listed()}
+def _description(
+    loaded: Loaded, zero: list[str], allocator: list[str], *, devices: bool = False
+) -> Loaded:
+    escapes = listed(devices=devices)
+    return {**loaded, "zero": zero, "allocator": allocator, "escapes": escapes}
 
 
 def _way_out_of(number: int) -> str:
