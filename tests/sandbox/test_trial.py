@@ -248,12 +248,23 @@ def test_without_a_layer_nothing_is_tried(layer: str) -> None:
     assert found["landlock"] == (0 if layer == "_write_only" else landlock_version())
 
 
+CONNECTED = """
+import socket
+door = socket.create_server(("127.0.0.1", 0))
+kept = socket.create_connection(door.getsockname())
+"""
+
+
 @LINUX
 @pytest.mark.parametrize(
     ("before", "why"),
     [
         ("kept = open({file!r}, 'wb')", "writes to a file"),
         ("import socket; kept = socket.socket(2, 2)", "is not a stream"),
+        (CONNECTED, "is connected over a network"),
+        # Stand-ins: there need be no such sockets here.
+        (f"{CONNECTED}kernel.socket_family = lambda _: socket.AF_INET6", "a network"),
+        (f"{CONNECTED}kernel.socket_family = lambda _: socket.AF_VSOCK", "a network"),
         ("kept = open('/dev/full', 'wb')", "writes to a device"),
         (
             "import mmap, os; kept = mmap.mmap(os.open({file!r}, 2), 1)",
@@ -264,7 +275,7 @@ def test_without_a_layer_nothing_is_tried(layer: str) -> None:
             "threads exist already",
         ),
     ],
-    ids=["file", "datagrams", "device", "mapping", "thread"],
+    ids=["file", "datagrams", "TCP", "IPv6", "vsock", "device", "mapping", "thread"],
 )
 def test_what_no_layer_stops_is_named(before: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "early"
@@ -283,6 +294,7 @@ def test_harmless_descriptors_are_not_named(tmp_path: Path) -> None:
         "import socket, os, select\n"
         f"kept = [open({str(tmp_path / 'read')!r}, 'rb'), open(os.devnull, 'wb'),\n"
         "        *socket.socketpair(), select.epoll(), *os.pipe(),\n"
+        "        socket.create_server(('127.0.0.1', 0)), socket.socket(),\n"
         f"        os.open({str(tmp_path)!r}, os.O_RDONLY)]"
     )
     assert locked("server", before).early == ()

@@ -45,6 +45,8 @@ SWAPPED: Final = Paging.POSSIBLE.value
 _LIMITS: Final = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE}
 _DUMPS: Final = "dumps"
 _STREAM: Final = 1  # SOCK_STREAM
+_OUTSIDE: Final = {2, 10, 40}
+"""AF_INET, AF_INET6 and AF_VSOCK: the other end may be on another machine."""
 _KEYS: Final = {"loaded", "answers", "landlock", "memory", "early"}
 
 
@@ -223,8 +225,8 @@ def engine_description(
 def ways_out() -> tuple[str, ...]:
     """Return what this process has that no layer stops; without content.
 
-    Pipes and terminals are not named: somebody reads what is written to them, and this
-    process's own account gave them to it.
+    Pipes, UNIX streams and terminals are not named: somebody of this machine reads what
+    is written to them, and this process's own account gave them to it.
     """
     try:
         found = [
@@ -333,10 +335,11 @@ def _way_out_of(number: int) -> str:
     try:
         mode, device = _kind_of(number)
         writes = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
-        if stat.S_ISSOCK(mode) and kernel.socket_type(number) != _STREAM:
-            return f"descriptor {number} is a socket that is not a stream"
+        why = _way_out_of_socket(number) if stat.S_ISSOCK(mode) else ""
     except OSError:
         return ""
+    if why:
+        return f"descriptor {number} {why}"
     if not writes or stat.S_ISSOCK(mode):
         return ""
     if stat.S_ISREG(mode):
@@ -344,6 +347,15 @@ def _way_out_of(number: int) -> str:
     harmless = device == Path(os.devnull).stat().st_rdev or os.isatty(number)
     if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not harmless):
         return f"descriptor {number} writes to a device"
+    return ""
+
+
+def _way_out_of_socket(number: int) -> str:
+    if kernel.socket_type(number) != _STREAM:
+        return "is a socket that is not a stream"
+    # One that only listens is how a server is reached.
+    if kernel.socket_family(number) in _OUTSIDE and kernel.is_connected(number):
+        return "is connected over a network"
     return ""
 
 
