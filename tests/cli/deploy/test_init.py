@@ -24,6 +24,7 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.cli.deploy import init as command
 from curtilage.cli.deploy import layouts, release, table
+from curtilage.cli.deploy.next_steps import NO_SANDBOX
 from curtilage.cli.deploy.sections import unrouted
 from curtilage.cli.main import main
 from curtilage.client.endpoint.gateway_file import read_gateway_file
@@ -279,10 +280,13 @@ def described(machine: str = "x86_64", *, forks: bool = False) -> tuple[str, str
 
 
 @pytest.mark.parametrize("layout", ["one-operator", "processes", "enclave"])
-def test_a_release_names_the_sandbox_and_so_does_the_section(layout: str) -> None:
+def test_a_release_names_the_sandbox_and_so_does_the_section(
+    layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, digest = described()
     more = ("--name", HOST, "--emulated") if layout == "enclave" else ()
     assert init(layout, "--sandbox", file, *more) == 0
+    assert NO_SANDBOX not in capsys.readouterr().out
     manifest = parse_manifest(Path("o/log/manifest.json").read_bytes())
     assert (manifest.sandbox, str(manifest.isolation)) == (digest, "shared")
     assert str(manifest.ephemerality) == "overwritten"
@@ -308,8 +312,11 @@ def test_configuration_and_release_agree_on_what_separates_requests(
     assert config.model.isolation == isolation.value
 
 
-def test_without_one_the_release_names_none() -> None:
+def test_without_one_the_release_names_none_and_this_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert init("processes") == 0
+    assert capsys.readouterr().out.count(NO_SANDBOX) == 1
     assert not parse_manifest(Path("o/log/manifest.json").read_bytes()).sandbox
     write_root()
     assert init("processes", "--policy", "default") == 0

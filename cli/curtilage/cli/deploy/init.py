@@ -80,16 +80,18 @@ def run_init(arguments: Arguments) -> int:
     _require_options(arguments, layout)
     folder = Path(arguments.out or usual_out(layout))
     providers: Sequence[str] = ()
+    unconfined = False
     if layout in {layouts.RELAY, layouts.GATEWAY}:
         _write(_without_enclave(arguments, layout, folder), arguments)
     else:
         with _refusals_of(folder):
-            providers = _with_enclave(arguments, layout, folder).providers
+            chosen = _with_enclave(arguments, layout, folder)
+        providers, unconfined = chosen.machines.providers, chosen.sandbox is None
     if not arguments.dry_run:
         for name in layouts.FOLDERS.get(layout, ()):
             make_folder(folder / name)
         out("next:")
-        for step in next_steps(layout, folder, providers):
+        for step in next_steps(layout, folder, providers, unconfined=unconfined):
             out(f"  {step}")
     return DONE
 
@@ -204,7 +206,7 @@ class _Enclave:
     sandbox: Sandbox | None
 
 
-def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
+def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> _Enclave:
     chosen = _chosen(arguments, layout, folder)
     # Named first, so that a mistake in an option leaves nothing behind.
     files = [*_enclave_files(arguments, layout, folder, chosen)]
@@ -219,7 +221,7 @@ def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
         for registers in measured:
             said = " ".join(f"{name}={value}" for name, value in registers.items())
             out(f"measurement of the release: {kind} {said}")
-    return chosen.machines
+    return chosen
 
 
 def _chosen(arguments: Arguments, layout: str, folder: Path) -> _Enclave:
