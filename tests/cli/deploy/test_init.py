@@ -352,6 +352,48 @@ def test_a_log_of_another_sandbox_is_not_configured_for(
     assert files() == before
 
 
+@pytest.mark.parametrize("layout", ["one-operator", "processes", "enclave"])
+@pytest.mark.parametrize(
+    ("kept", "forks"),
+    [
+        ('[model]\nisolation = "process"\n', False),
+        ('[model]\nisolation = "shared"\n', True),
+        ("[model]\n", True),
+        ("", True),
+    ],
+    ids=["process", "shared", "the default", "no table"],
+)
+def test_a_configuration_that_separates_requests_otherwise_is_not_kept(
+    layout: str, kept: str, forks: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--name", HOST, "--emulated") if layout == "enclave" else ()
+    config = Path("o", *(["enclave"] if more else []), "enclave.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text(kept, "utf-8")
+    before = files()
+    sandbox = ("--sandbox", described(forks=forks)[0])
+    assert init(layout, *more, *sandbox) == 2
+    assert "model.isolation is" in capsys.readouterr().err
+    assert files() == before
+    assert init(layout, *more, *sandbox, "--replace") == 0
+    # Without a sandbox nothing depends on it; with one the release does, from now on.
+    config.write_text(kept, "utf-8")
+    assert init(layout, *more) == 2
+    wanted = "process" if forks else "shared"
+    config.write_text(f'[model]\nisolation = "{wanted}"\n', "utf-8")
+    assert init(layout, *more, *sandbox) == 0
+
+
+def test_a_configuration_that_is_no_toml_is_no_base_for_a_sandbox(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("o").mkdir()
+    Path("o/enclave.toml").write_text("[model", "utf-8")
+    assert init("processes", "--sandbox", described()[0]) == 2
+    assert "o/enclave.toml" in capsys.readouterr().err
+    assert init("processes") == 0
+
+
 # The policy.
 
 
