@@ -164,8 +164,9 @@ def test_a_digest_of_another_description_is_refused() -> None:
     [
         (NO_SWAP, NO_SWAP, Memory.NO_SWAP),
         (LOCKED, LOCKED, Memory.LOCKED),
-        (LOCKED, NO_SWAP, None),
-        (NO_SWAP, LOCKED, None),
+        (NO_SWAP, LOCKED, Memory.NO_SWAP),
+        (LOCKED, NO_SWAP, Memory.NO_SWAP),
+        (NO_SWAP, SWAPPED, None),
         (LOCKED, SWAPPED, None),
         (SWAPPED, SWAPPED, None),
     ],
