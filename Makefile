@@ -136,7 +136,7 @@ compose-test: ## Bring every compose file up for real, ask questions, break part
 	@$(SETUP) runtime image
 	@PYTHONPATH=dev $(BIN)/python -m tools.compose_test $(ARGS)
 
-compose-soak: ## Ask for 30 minutes through two operators' containers while each part is killed in turn
+compose-soak: ## Ask for 30 minutes through two operators' containers while each part that they pass is killed in turn
 	@$(SETUP) runtime image
 	@PYTHONPATH=dev $(BIN)/python -m tools.compose_test --soak 30 $(ARGS)
 

@@ -1,9 +1,10 @@
 """What the engine's process leaves of questions, and what it costs to leave nothing.
 
-Three processes answer the same questions in turns: one that forgets nothing, for which
-a switch of the tests replaces what forgets; the usual one; and one that forks a process
-for each request. Their memory is read from outside, as root can. Processor time is that
-of all their threads and processes.
+Four processes answer the same questions in turns: one that forgets nothing, for which
+a switch of the tests replaces what forgets; the usual one; the enclave's, which also
+limits itself and has tried to get out; and one that forks a process for each request.
+Their memory is read from outside, as root can. Processor time is that of all their
+threads and processes.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from curtilage.sandbox.parent import FORGETTING
 from support.memory_scan import WIPING_OFF, Forms, forms_of, hits
 
 KEPT, WIPED, APART = "forgets nothing", "overwrites", "a process each"
+TRIED: Final = "overwrites, as in an enclave"
 CLIENTS: Final = (1, 4)
 EACH: Final = 3
 """Questions of each client in a round."""
@@ -74,7 +76,8 @@ async def _measure(which: Chosen, rounds: int) -> list[Table]:
         engines: dict[str, EngineProcess] = {}
         for mode, isolation in _MODES.items():
             with _switched_off(mode == KEPT):
-                engines[mode] = EngineProcess(_plan(which, isolation))
+                plan = _plan(which, isolation, tried=mode == TRIED)
+                engines[mode] = EngineProcess(plan)
                 await engines[mode].start()
             running.push_async_callback(engines[mode].close)
         for count in CLIENTS:
@@ -99,6 +102,7 @@ async def _measure(which: Chosen, rounds: int) -> list[Table]:
 _MODES: Final[Mapping[str, Isolation]] = {
     KEPT: "shared",
     WIPED: "shared",
+    TRIED: "shared",
     APART: "process",
 }
 
@@ -152,7 +156,7 @@ def _switched_off(off: bool) -> Generator[None]:
         FORGETTING.update(kept)
 
 
-def _plan(which: Chosen, isolation: Isolation) -> Plan:
+def _plan(which: Chosen, isolation: Isolation, *, tried: bool) -> Plan:
     return Plan(
         model=str(which.path),
         sha256=which.sha256,
@@ -161,6 +165,7 @@ def _plan(which: Chosen, isolation: Isolation) -> Plan:
             context_tokens=1536, threads=1, sequences=SEQUENCES, max_queued=64
         ),
         isolation=isolation,
+        tried=tried,
     )
 
 

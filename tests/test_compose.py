@@ -123,7 +123,7 @@ def test_who_sees_questions_or_signs_has_no_network(file: str, name: str) -> Non
 
 
 @pytest.mark.parametrize(("file", "name"), [(ONE, "relay"), (ENCLAVE, "door")])
-def test_who_only_answers_cannot_leave_the_machine(file: str, name: str) -> None:
+def test_who_only_answers_shows_no_address_of_the_machine(file: str, name: str) -> None:
     (network,) = cast("list[str]", service(file, name)["networks"])
     networks = cast("dict[str, Tree]", compose(file)["networks"])
     options = cast("dict[str, str]", networks[network]["driver_opts"])

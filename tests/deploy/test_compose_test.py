@@ -1,7 +1,9 @@
 """What ``make compose-test`` is made of, as far as it needs no engine."""
 
 import re
+import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -159,3 +161,26 @@ def test_a_machine_without_an_engine_skips_loudly_or_fails(
     said = capsys.readouterr().out
     assert word in said
     assert "an engine needs root" in said
+
+
+SHOWS = '{"claims": {"shows": ["no_write", "ephemerality"], "isolation": "shared"}}'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "{}", '{"claims": null}', "the relay is not reachable"),
+        *('{"claims": {}}', SHOWS.replace(', "isolation": "shared"', "")),
+        *(SHOWS.replace("shared", "process"), SHOWS.replace("no_write", "runs")),
+    ],
+)
+def test_evidence_that_does_not_show_the_sandbox_is_a_failure(said: str) -> None:
+    run = Mock()
+    command.require_shown(run, "shared", ended(SHOWS))
+    assert run.say.call_count == 1
+    with pytest.raises(FailedError, match="attest show"):
+        command.require_shown(run, "shared", ended(said))
+
+
+def ended(said: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.CompletedProcess([], 0, stdout=said, stderr="")

@@ -43,7 +43,13 @@ from curtilage.enclave_server.errors import (
 )
 from curtilage.enclave_server.evidence.report import SocketEvidenceSource
 from curtilage.enclave_server.model import Model
-from curtilage.enclave_server.service import LOST, NO_STARTER, Surroundings, running
+from curtilage.enclave_server.service import (
+    LOST,
+    NO_STARTER,
+    NOT_RELEASED,
+    Surroundings,
+    running,
+)
 from curtilage.inference.protocol import EngineInfo
 from curtilage.sandbox.escapes import ALL, PASSED, UNFILTERED
 from curtilage.sandbox.trial import (
@@ -158,8 +164,9 @@ def test_a_digest_of_another_description_is_refused() -> None:
     [
         (NO_SWAP, NO_SWAP, Memory.NO_SWAP),
         (LOCKED, LOCKED, Memory.LOCKED),
-        (LOCKED, NO_SWAP, None),
-        (NO_SWAP, LOCKED, None),
+        (NO_SWAP, LOCKED, Memory.NO_SWAP),
+        (LOCKED, NO_SWAP, Memory.NO_SWAP),
+        (NO_SWAP, SWAPPED, None),
         (LOCKED, SWAPPED, None),
         (SWAPPED, SWAPPED, None),
     ],
@@ -322,6 +329,7 @@ async def test_a_release_that_names_none_is_served_without_a_statement(
     world, said = plain(tmp_path), Said()
     async with running(world.config, surroundings(world, said)) as address:
         assert await stated_by(address) is None
+    assert said.notices.count(f"NO SANDBOX STATED: {NOT_RELEASED}") == 1
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,8 @@ WORDS: Final = (
     *("kettle", "ladder", "marble", "nutmeg", "paddle", "quiver"),
 )
 ENCLAVES_ENGINE: Final = "engine of the enclave"
+USUAL: Final = 24
+"""Tokens of an answer."""
 HOME: Final = " My card is 4111 1111 1111 1111."
 """With this a question is answered locally."""
 
@@ -99,7 +101,7 @@ class Question:
     name: str
     home: bool = False
     stream: bool = False
-    max_tokens: int = 24
+    max_tokens: int = USUAL
     leave: bool = False
     vanish: bool = False
     padding: int = 0
@@ -190,8 +192,12 @@ def forms(words: str) -> Forms:
 
 
 def parties(stack: Stack) -> dict[str, int]:
-    """Return every process that may see a question, and the relay."""
-    named = {name: stack.running[name].pid for name in ("enclave", "relay", "client")}
+    """Return every process that may see a question, the relay, and what signs evidence.
+
+    The emulator stands where the evidence process would.
+    """
+    names = ("enclave", "relay", "client", "emulator")
+    named = {name: stack.running[name].pid for name in names}
     return named | {
         f"{kind} of the {name}, {pid}": pid
         for name in ("enclave", "client")
@@ -222,8 +228,11 @@ def test_nothing_is_left_of_a_question(stack: Stack, question: Question) -> None
 def left_of(
     stack: Stack, words: str, patience_s: float, *, everything: bool = False
 ) -> dict[str, dict[str, int]]:
-    """Look until nothing is left, or for so long; return what is, by party and form."""
-    ends = monotonic() + patience_s
+    """Look until nothing is left, or for so long; return what is, by party and form.
+
+    How long that took is printed (``pytest -rP``).
+    """
+    began = monotonic()
     looked_for = forms(words)
     # The answer's frames continue after its end, and so does its exchange.
     while True:
@@ -233,15 +242,18 @@ def left_of(
             with suppress(FileNotFoundError, ProcessLookupError):
                 found = hits(pid, looked_for, everything=everything)
                 left |= {name: found} if found else {}
-        if not left or monotonic() >= ends:
+        took = monotonic() - began
+        if not left or took >= patience_s:
+            sys.stdout.write(f"{took:.1f} s after the answer: left in {len(left)}\n")
             return left
         sleep(0.1)
 
 
 MARK: Final = 'the old "lantern" by the wooden fence'
-"""All canaries of one run begin with it, so one scan looks for all of them; in JSON it
-is escaped. No detector finds anything in it, so the enclave gets it unchanged."""
-CANARIES: Final = 60
+"""Every question of one run has it, so one scan looks for all of them; in JSON it is
+escaped. No detector finds anything in it, so the enclave gets it unchanged."""
+MANY: Final = 60
+"""Questions: ten ways, three sizes, two places where they are answered."""
 TOOL: Final = {
     "type": "function",
     "function": {
@@ -264,7 +276,8 @@ WAYS: Final = {
     "the words again": Question(name="", max_tokens=128, echo=True),
 }
 ANSWERED: Final = set(WAYS) - {"vanished", "an error"}
-SIZES: Final = {"short": 0, "middle": 6, "long": 20}
+SIZES: Final = {"short": (0, 24), "middle": (6, 48), "long": (20, 96)}
+"""Sentences behind a question; tokens of an answer, where its way sets no number."""
 AT_ONCE: Final = 8
 """More than the enclave's engine answers at a time."""
 
@@ -289,15 +302,20 @@ def test_nothing_is_left_by_processes_for_one_request_each(
 
 
 def ask_many(stack: Stack) -> None:
-    """Ask ``CANARIES`` questions in every way, and see that they were answered."""
+    """Ask ``MANY`` questions in every way, and see that they were answered."""
     asked = {
-        (way, size, home): replace(question, padding=padding, home=home)
-        for (way, question), (size, padding), home in product(
+        (way, size, home): replace(
+            question,
+            padding=padding,
+            home=home,
+            max_tokens=tokens if question.max_tokens == USUAL else question.max_tokens,
+        )
+        for (way, question), (size, (padding, tokens)), home in product(
             WAYS.items(), SIZES.items(), (False, True)
         )
     }
-    assert len(asked) == CANARIES
-    words = [f"{MARK} and {number} stones" for number in range(CANARIES)]
+    assert len(asked) == MANY
+    words = [f"{MARK} and {number} stones" for number in range(MANY)]
     with ThreadPoolExecutor(AT_ONCE) as asking:
         routes = list(
             asking.map(ask, [stack.client_url] * len(asked), asked.values(), words)

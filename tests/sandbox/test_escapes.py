@@ -55,12 +55,12 @@ else:
     if kind == "limits":
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         kernel.set_dumpable(dumpable=False)
-    if kind in {"none", "limits"}:
+    if kind in {"none", "limits", "devices"}:
         before()
         walls = wall.Wall()
     else:
         walls = wall.serve_only(before_filter=before)
-found |= escapes.self_test(machine, descriptor, early)
+found |= escapes.self_test(machine, descriptor, early, devices=kind == "devices")
 print(json.dumps([sorted(walls.standing), found]))
 """
 UNPRIVILEGED = 65532
@@ -100,7 +100,7 @@ def privileged() -> None:
 
 
 @LINUX
-@pytest.mark.parametrize("kind", ["none", "limits"])
+@pytest.mark.parametrize("kind", ["none", "limits", "devices"])
 def test_without_a_wall_each_attempt_is_let_through(kind: str) -> None:
     # Or its refusal would prove nothing.
     privileged()
@@ -173,6 +173,7 @@ def test_a_refusal_is_one_of_four_errors() -> None:
 
 def test_another_list_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     before = listed()
+    assert listed(devices=True) != before
     monkeypatch.delitem(ALL, "execute")
     assert listed() != before
 

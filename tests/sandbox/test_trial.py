@@ -29,10 +29,14 @@ LINUX = pytest.mark.skipif(
 
 LOCK = """
 import json, os, sys
+from pathlib import Path
 from curtilage.sandbox import escapes, kernel, memory, seccomp, trial, wall
 exec(sys.argv[2])
-server = sys.argv[1] == "server"
-walls, found = trial.lock_server() if server else trial.lock_engine((), ())
+kind, devices = sys.argv[1], ()
+if kind == "driver":
+    kind, devices = "engine", (Path("/dev/full"),)
+server = kind == "server"
+walls, found = trial.lock_server() if server else trial.lock_engine((), devices)
 print(json.dumps([sorted(walls.standing), found.to_fields()]), flush=True)
 exec(sys.argv[3])
 """
@@ -84,6 +88,35 @@ def test_an_engine_loads_what_is_described_and_gets_nowhere() -> None:
     assert found.answers.keys() == {*ALL, *UNFILTERED, NEW_THREAD}
     described = engine_description(platform.machine(), found.landlock, devices=False)
     assert found.loaded == described
+
+
+@LINUX
+def test_an_engine_that_drives_devices_gets_nowhere_else() -> None:
+    # It may open /dev/full for writing, and the filter passes this for every file.
+    after = (
+        "os.close(os.open('/dev/full', os.O_WRONLY))\n"
+        "for path in ('/dev/zero', os.__file__):\n"
+        "    try:\n"
+        "        os.open(path, os.O_WRONLY)\n"
+        "    except OSError: continue\n"
+        "    print('opened')"
+    )
+    found = locked("driver")
+    assert found.early == ()
+    assert found.succeeded == ()
+    assert found.answers.keys() == {*ALL, *UNFILTERED, NEW_THREAD}
+    described = engine_description(platform.machine(), found.landlock, devices=True)
+    assert found.loaded == described
+    done = started("driver", "", after)
+    assert done.returncode == 0, done.stderr
+    assert "opened" not in done.stdout
+
+
+@LINUX
+def test_what_landlock_does_not_refuse_an_engine_that_drives_devices_is_found() -> None:
+    found = locked("driver", "kernel.landlock = lambda _handled, _allowed: None")
+    written = {"open_for_writing", "open_the_older_call", NEW_THREAD}
+    assert written < set(found.succeeded) <= written | set(UNFILTERED)
 
 
 FORK = """
@@ -215,12 +248,23 @@ def test_without_a_layer_nothing_is_tried(layer: str) -> None:
     assert found["landlock"] == (0 if layer == "_write_only" else landlock_version())
 
 
+CONNECTED = """
+import socket
+door = socket.create_server(("127.0.0.1", 0))
+kept = socket.create_connection(door.getsockname())
+"""
+
+
 @LINUX
 @pytest.mark.parametrize(
     ("before", "why"),
     [
         ("kept = open({file!r}, 'wb')", "writes to a file"),
         ("import socket; kept = socket.socket(2, 2)", "is not a stream"),
+        (CONNECTED, "is connected over a network"),
+        # Stand-ins: there need be no such sockets here.
+        (f"{CONNECTED}kernel.socket_family = lambda _: socket.AF_INET6", "a network"),
+        (f"{CONNECTED}kernel.socket_family = lambda _: socket.AF_VSOCK", "a network"),
         ("kept = open('/dev/full', 'wb')", "writes to a device"),
         (
             "import mmap, os; kept = mmap.mmap(os.open({file!r}, 2), 1)",
@@ -231,7 +275,7 @@ def test_without_a_layer_nothing_is_tried(layer: str) -> None:
             "threads exist already",
         ),
     ],
-    ids=["file", "datagrams", "device", "mapping", "thread"],
+    ids=["file", "datagrams", "TCP", "IPv6", "vsock", "device", "mapping", "thread"],
 )
 def test_what_no_layer_stops_is_named(before: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "early"
@@ -250,6 +294,7 @@ def test_harmless_descriptors_are_not_named(tmp_path: Path) -> None:
         "import socket, os, select\n"
         f"kept = [open({str(tmp_path / 'read')!r}, 'rb'), open(os.devnull, 'wb'),\n"
         "        *socket.socketpair(), select.epoll(), *os.pipe(),\n"
+        "        socket.create_server(('127.0.0.1', 0)), socket.socket(),\n"
         f"        os.open({str(tmp_path)!r}, os.O_RDONLY)]"
     )
     assert locked("server", before).early == ()
@@ -400,6 +445,7 @@ def test_a_gpus_engine_may_write_to_devices_and_its_drivers_to_memory() -> None:
     assert driving["writable"] == [os.devnull, "a device"]
     assert plain["seccomp"] != driving["seccomp"]
     assert driving["zero"] == ["core", "dumps"]
+    assert plain["escapes"] != driving["escapes"]
 
 
 def test_an_older_landlock_is_another_sandbox_and_a_newer_is_not() -> None:

@@ -225,7 +225,7 @@ def _try_one_operator(run: Run) -> None:
             text=True,
             check=False,
         )
-        _require_shown(run, SHARED, shown)
+        require_shown(run, SHARED, shown)
         with _client(run.folder, policy, relay) as endpoint:
             run.ask(endpoint, PUBLIC, ENCLAVE, through="one operator")
             run.ask(endpoint, PRIVATE, LOCAL, through="one operator")
@@ -313,7 +313,7 @@ def _try_department(run: Run) -> None:
         run.ask(letters, PUBLIC, ENCLAVE, through="department, two operators")
         run.ask(all_parts.triage, PRIVATE, LOCAL, through="another application")
         shown = _command(all_parts.client, "attest", "show", "--json")
-        _require_shown(run, PROCESS, shown)
+        require_shown(run, PROCESS, shown)
         _refuse_strangers(run, letters)
         run.hold(all_parts.enclave, [ENCLAVE, "door", "emulator"])
         run.hold(all_parts.relay, ["relay"])
@@ -330,7 +330,7 @@ LAYOUTS: Final[Mapping[str, Callable[[Run], None]]] = {
 }
 
 
-def _require_shown(
+def require_shown(
     run: Run, isolation: str, shown: "subprocess.CompletedProcess[str]"
 ) -> None:
     """A client sees in the evidence what the sandbox is for.
@@ -338,12 +338,16 @@ def _require_shown(
     Raises:
         FailedError: it does not.
     """
-    whole = cast("dict[str, Any]", json.loads(shown.stdout or "{}"))
+    try:
+        whole = cast("dict[str, Any]", json.loads(shown.stdout or "{}"))
+    except ValueError:  # a message instead
+        raise FailedError(f"attest show: {shown.stdout[-400:]}") from None
     found = cast("dict[str, Any]", whole.get("claims") or {})
     shows = cast("list[str]", found.get("shows", []))
-    if SHOWN[isolation] - set(shows) or found["isolation"] != isolation:
-        raise FailedError(f"attest show: {shows}: {shown.stderr[-400:]}")
-    run.say(f"attest show: {', '.join(shows)}; isolation {found['isolation']}")
+    stated = found.get("isolation")
+    if SHOWN[isolation] - set(shows) or stated != isolation:
+        raise FailedError(f"attest show: {shows}, {stated}: {shown.stderr[-400:]}")
+    run.say(f"attest show: {', '.join(shows)}; isolation {stated}")
 
 
 def _validate(run: Run, stack: Stack) -> None:

@@ -1,6 +1,7 @@
-"""Questions for a long time: while each part is killed in turn, then undisturbed.
+"""Questions for a long time: each part that they pass is killed, then none is.
 
-What memory a part needs can be judged only while it lives, so for the last third
+The evidence process is left alone: the emulator comes back with a key that no client
+knows. What memory a part needs can be judged only while it lives, so for the last third
 nothing is killed.
 """
 

@@ -210,6 +210,8 @@ def _described(machine: str, processes: Mapping[str, Loaded]) -> bytes:
 def _memory(server: Trial, engine: Trial) -> Memory | None:
     """Return why the memory of both is never swapped; None: it may be."""
     kept = {server.memory, engine.memory}
-    if kept == {NO_SWAP}:
-        return Memory.NO_SWAP
-    return Memory.LOCKED if kept == {LOCKED} else None
+    if kept == {LOCKED}:
+        return Memory.LOCKED
+    # One machine and one control group have both: what cannot be swapped for one of
+    # them needs no lock in the other.
+    return Memory.NO_SWAP if kept <= {LOCKED, NO_SWAP} else None

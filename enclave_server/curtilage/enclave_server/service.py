@@ -63,6 +63,7 @@ from curtilage.wire.shaping import Shape
 PROGRESS_S: Final = 2.0
 SWITCH_S: Final = 0.0005
 """Time for which the engine's thread may delay the sending of a frame."""
+NOT_RELEASED: Final = "this server is in one, and its release names none"
 LOST: Final = (
     "the evidence process has ended, and this server, which has locked itself, can"
     " connect to no other; start it again"
@@ -331,6 +332,7 @@ def _stated(
     # A release from before sandboxes were stated names none, and clients refuse a
     # statement that no release names.
     if not read_release(config.release).manifest.sandbox:
+        notice(f"NO SANDBOX STATED: {NOT_RELEASED}")
         return None
     return statement_of(confined, trial, info)
 

@@ -30,6 +30,7 @@ _FD: Final = "descriptor"
 _Argument: TypeAlias = int | bytes | str | None
 _HERE: Final = -100  # AT_FDCWD
 _NONE: Final = b"/nonexistent/curtilage-escape"
+_ANYBODYS: Final = b"/dev/zero"  # every account may write to it; it keeps nothing
 _WRITE, _CREATE, _APPEND, _TMPFILE = 0o1, 0o101, 0o2001, 0o20200001
 _NO_DESCRIPTOR: Final = -1
 # No process has this id. Our parent's may be 0, from outside of a namespace: our own.
@@ -169,6 +170,13 @@ KERNEL: Final[Mapping[str, Attempt]] = {
 """No other way into the kernel, and nothing of the machine is changed."""
 
 ALL: Final = {**FILES, **PROCESSES, **SHARED, **NETWORK, **KERNEL}
+DRIVING: Final[Mapping[str, Attempt]] = {
+    **ALL,
+    "open_for_writing": Attempt((257, 56), (_HERE, _ANYBODYS, _WRITE)),
+    "open_the_older_call": Attempt((2, None), (_ANYBODYS, _WRITE)),
+}
+"""``ALL``, for a process that may open devices for writing. There the filter leaves it
+to Landlock which file may be opened so, and Landlock refuses only one that exists."""
 OLD_THREAD: Final = "open_in_a_thread_from_before"
 NEW_THREAD: Final = "open_in_a_new_thread"
 THREADS: Final = {OLD_THREAD: "open_for_writing", NEW_THREAD: "open_for_writing"}
@@ -182,12 +190,14 @@ class EarlyThread:
 
     Args:
         machine: as ``platform.machine()`` names it.
+        attempts: the list that its attempt is from.
     """
 
-    def __init__(self, machine: str) -> None:
+    def __init__(self, machine: str, attempts: Mapping[str, Attempt] = ALL) -> None:
         self._go = threading.Event()
         self._result = ""
         self._machine = machine
+        self._attempt = attempts[THREADS[OLD_THREAD]]
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -199,8 +209,7 @@ class EarlyThread:
 
     def _run(self) -> None:
         self._go.wait()
-        name = THREADS[OLD_THREAD]
-        self._result = tried(ALL[name], self._machine)
+        self._result = tried(self._attempt, self._machine)
 
 
 def tried(attempt: Attempt, machine: str, descriptor: int = _NO_DESCRIPTOR) -> str:
@@ -264,7 +273,11 @@ def unfiltered(version: int) -> dict[str, str]:
 
 
 def self_test(
-    machine: str, descriptor: int, early: EarlyThread | None = None
+    machine: str,
+    descriptor: int,
+    early: EarlyThread | None = None,
+    *,
+    devices: bool = False,
 ) -> dict[str, str]:
     """Make every attempt behind the whole wall; return the answers by name.
 
@@ -272,22 +285,30 @@ def self_test(
         machine: as ``platform.machine()`` names it.
         descriptor: of a file that is open for reading.
         early: a thread that was started before the wall was built, if one was.
+        devices: whether the process may open devices for writing.
 
     Raises:
         KeyError: the machine's call numbers are unknown.
     """
-    answers = {name: tried(each, machine, descriptor) for name, each in ALL.items()}
+    attempts = DRIVING if devices else ALL
+    answers = {
+        name: tried(each, machine, descriptor) for name, each in attempts.items()
+    }
     if early is not None:
         answers[OLD_THREAD] = early.result()
-    answers[NEW_THREAD] = EarlyThread(machine).result()
+    answers[NEW_THREAD] = EarlyThread(machine, attempts).result()
     return answers
 
 
-def listed() -> str:
-    """Return the digest of the list of attempts, hex."""
+def listed(*, devices: bool = False) -> str:
+    """Return the digest of the list of attempts, hex.
+
+    Args:
+        devices: as for ``self_test``.
+    """
     rows = [
         (name, each.numbers, [repr(argument) for argument in each.arguments])
-        for name, each in sorted(ALL.items())
+        for name, each in sorted((DRIVING if devices else ALL).items())
     ]
     text = json.dumps([rows, sorted(THREADS.items()), UNFILTERED])
     return hashlib.sha256(text.encode("ascii")).hexdigest()

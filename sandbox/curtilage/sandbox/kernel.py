@@ -5,6 +5,7 @@ kernel refuses, and AttributeError if the system is not Linux.
 """
 
 import ctypes  # noqa: TID251 - a door
+import errno
 import os
 import platform
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ _MCL_CURRENT_FUTURE_ONFAULT: Final = 1 | 2 | 4
 # sys/socket.h
 _SOL_SOCKET: Final = 1
 _SO_TYPE: Final = 3
+_SO_DOMAIN: Final = 39
+_ANY_ADDRESS: Final = 128  # struct sockaddr_storage
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _SECCOMP_FILTER_FLAG_TSYNC: Final = 1
 _SYS_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
@@ -131,12 +134,42 @@ def socket_type(descriptor: int) -> int:
     Raises:
         OSError: it is no socket.
     """
+    return _socket_option(descriptor, _SO_TYPE)
+
+
+def socket_family(descriptor: int) -> int:
+    """Return a socket's family, as ``socket.AF_INET`` (SO_DOMAIN).
+
+    Raises:
+        OSError: it is no socket.
+    """
+    return _socket_option(descriptor, _SO_DOMAIN)
+
+
+def is_connected(descriptor: int) -> bool:
+    """Return whether a socket has another end (getpeername(2)).
+
+    Raises:
+        OSError: it is no socket.
+    """
+    address = ctypes.create_string_buffer(_ANY_ADDRESS)
+    length = ctypes.c_uint(_ANY_ADDRESS)
+    try:
+        _checked(_libc().getpeername(descriptor, address, ctypes.byref(length)))
+    except OSError as error:
+        if error.errno != errno.ENOTCONN:
+            raise
+        return False
+    return True
+
+
+def _socket_option(descriptor: int, option: int) -> int:
     found, length = ctypes.c_int(), ctypes.c_uint(ctypes.sizeof(ctypes.c_int))
     _checked(
         _libc().getsockopt(
             descriptor,
             _SOL_SOCKET,
-            _SO_TYPE,
+            option,
             ctypes.byref(found),
             ctypes.byref(length),
         )

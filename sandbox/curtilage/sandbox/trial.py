@@ -45,6 +45,8 @@ SWAPPED: Final = Paging.POSSIBLE.value
 _LIMITS: Final = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE}
 _DUMPS: Final = "dumps"
 _STREAM: Final = 1  # SOCK_STREAM
+_OUTSIDE: Final = {2, 10, 40}
+"""AF_INET, AF_INET6 and AF_VSOCK: the other end may be on another machine."""
 _KEYS: Final = {"loaded", "answers", "landlock", "memory", "early"}
 
 
@@ -127,7 +129,7 @@ def lock_server() -> tuple[Wall, Trial]:
 
     Call it before threads exist: Landlock restricts those that start later.
     """
-    return _locked(serve_only, threads=True, files=True)
+    return _locked(serve_only, threads=True)
 
 
 def lock_engine(reads: Sequence[Path], devices: Sequence[Path]) -> tuple[Wall, Trial]:
@@ -135,14 +137,14 @@ def lock_engine(reads: Sequence[Path], devices: Sequence[Path]) -> tuple[Wall, T
 
     Args:
         reads: folders that remain visible.
-        devices: GPUs that it drives. Their drivers may need files in memory.
+        devices: GPUs that it drives.
     """
 
     def build(*, before_filter: Callable[[], object]) -> Wall:
         return compute_only(reads, devices=devices, before_filter=before_filter)
 
     # No thread can exist from before: namespaces need a process with one.
-    return _locked(build, threads=False, files=not devices)
+    return _locked(build, threads=False, devices=bool(devices))
 
 
 def lock_keeper(reads: Sequence[Path]) -> tuple[Wall, Trial]:
@@ -158,7 +160,7 @@ def lock_keeper(reads: Sequence[Path]) -> tuple[Wall, Trial]:
     def build(*, before_filter: Callable[[], object]) -> Wall:
         return compute_only(reads, forks=True, before_filter=before_filter)
 
-    return _locked(build, threads=False, files=True, tries=False)
+    return _locked(build, threads=False, tries=False)
 
 
 def try_forked(kept: Trial, wall: Wall) -> Trial:
@@ -216,14 +218,15 @@ def engine_description(
         described(landlock, program, devices=devices, further=further),
         zero,
         _allocator(),
+        devices=devices,
     )
 
 
 def ways_out() -> tuple[str, ...]:
     """Return what this process has that no layer stops; without content.
 
-    Pipes and terminals are not named: somebody reads what is written to them, and this
-    process's own account gave them to it.
+    Pipes, UNIX streams and terminals are not named: somebody of this machine reads what
+    is written to them, and this process's own account gave them to it.
     """
     try:
         found = [
@@ -251,13 +254,14 @@ def landlock_version() -> int:
 
 
 def _locked(
-    build: _Builds, *, threads: bool, files: bool, tries: bool = True
+    build: _Builds, *, threads: bool, devices: bool = False, tries: bool = True
 ) -> tuple[Wall, Trial]:
     machine = platform.machine()
     early, memory, version = ways_out(), keep_from_disk().value, landlock_version()
     answers: dict[str, str] = {}
-    # A log in a file must still be written; then nothing is promised.
-    lower = partial(_lower, files=files and not early)
+    # A log in a file must still be written; then nothing is promised. Drivers of GPUs
+    # may need files in memory.
+    lower = partial(_lower, files=not devices and not early)
     thread = EarlyThread(machine) if threads and machine in MACHINES else None
 
     def before_filter() -> None:
@@ -273,11 +277,13 @@ def _locked(
         if not {Layer.LANDLOCK, Layer.SECCOMP} <= wall.standing:
             answers.clear()
         elif tries:
-            answers |= self_test(machine, descriptor, thread)
+            answers |= self_test(machine, descriptor, thread, devices=devices)
     finally:
         os.close(descriptor)
     return wall, Trial(
-        loaded=_description(wall.loaded, _at_zero(), _allocator_in_force()),
+        loaded=_description(
+            wall.loaded, _at_zero(), _allocator_in_force(), devices=devices
+        ),
         answers=answers,
         landlock=version if Layer.LANDLOCK in wall.standing else 0,
         memory=memory,
@@ -318,8 +324,11 @@ def _allocator_in_force() -> list[str]:
     )
 
 
-def _description(loaded: Loaded, zero: list[str], allocator: list[str]) -> Loaded:
-    return {**loaded, "zero": zero, "allocator": allocator, "escapes": listed()}
+def _description(
+    loaded: Loaded, zero: list[str], allocator: list[str], *, devices: bool = False
+) -> Loaded:
+    escapes = listed(devices=devices)
+    return {**loaded, "zero": zero, "allocator": allocator, "escapes": escapes}
 
 
 def _way_out_of(number: int) -> str:
@@ -327,10 +336,11 @@ def _way_out_of(number: int) -> str:
     try:
         mode, device = _kind_of(number)
         writes = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
-        if stat.S_ISSOCK(mode) and kernel.socket_type(number) != _STREAM:
-            return f"descriptor {number} is a socket that is not a stream"
+        why = _way_out_of_socket(number) if stat.S_ISSOCK(mode) else ""
     except OSError:
         return ""
+    if why:
+        return f"descriptor {number} {why}"
     if not writes or stat.S_ISSOCK(mode):
         return ""
     if stat.S_ISREG(mode):
@@ -338,6 +348,15 @@ def _way_out_of(number: int) -> str:
     harmless = device == Path(os.devnull).stat().st_rdev or os.isatty(number)
     if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not harmless):
         return f"descriptor {number} writes to a device"
+    return ""
+
+
+def _way_out_of_socket(number: int) -> str:
+    if kernel.socket_type(number) != _STREAM:
+        return "is a socket that is not a stream"
+    # One that only listens is how a server is reached.
+    if kernel.socket_family(number) in _OUTSIDE and kernel.is_connected(number):
+        return "is connected over a network"
     return ""
 
 

@@ -24,6 +24,7 @@ from curtilage.attest.log.manifest import parse_manifest
 from curtilage.attest.sandbox import PROMISED, Isolation
 from curtilage.cli.deploy import init as command
 from curtilage.cli.deploy import layouts, release, table
+from curtilage.cli.deploy.next_steps import NO_SANDBOX
 from curtilage.cli.deploy.sections import unrouted
 from curtilage.cli.main import main
 from curtilage.client.endpoint.gateway_file import read_gateway_file
@@ -279,10 +280,13 @@ def described(machine: str = "x86_64", *, forks: bool = False) -> tuple[str, str
 
 
 @pytest.mark.parametrize("layout", ["one-operator", "processes", "enclave"])
-def test_a_release_names_the_sandbox_and_so_does_the_section(layout: str) -> None:
+def test_a_release_names_the_sandbox_and_so_does_the_section(
+    layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, digest = described()
     more = ("--name", HOST, "--emulated") if layout == "enclave" else ()
     assert init(layout, "--sandbox", file, *more) == 0
+    assert NO_SANDBOX not in capsys.readouterr().out
     manifest = parse_manifest(Path("o/log/manifest.json").read_bytes())
     assert (manifest.sandbox, str(manifest.isolation)) == (digest, "shared")
     assert str(manifest.ephemerality) == "overwritten"
@@ -308,8 +312,11 @@ def test_configuration_and_release_agree_on_what_separates_requests(
     assert config.model.isolation == isolation.value
 
 
-def test_without_one_the_release_names_none() -> None:
+def test_without_one_the_release_names_none_and_this_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert init("processes") == 0
+    assert capsys.readouterr().out.count(NO_SANDBOX) == 1
     assert not parse_manifest(Path("o/log/manifest.json").read_bytes()).sandbox
     write_root()
     assert init("processes", "--policy", "default") == 0
@@ -343,6 +350,48 @@ def test_a_log_of_another_sandbox_is_not_configured_for(
     assert "another sandbox" in capsys.readouterr().err
     assert init("processes", "--sandbox", described()[0]) == 0
     assert files() == before
+
+
+@pytest.mark.parametrize("layout", ["one-operator", "processes", "enclave"])
+@pytest.mark.parametrize(
+    ("kept", "forks"),
+    [
+        ('[model]\nisolation = "process"\n', False),
+        ('[model]\nisolation = "shared"\n', True),
+        ("[model]\n", True),
+        ("", True),
+    ],
+    ids=["process", "shared", "the default", "no table"],
+)
+def test_a_configuration_that_separates_requests_otherwise_is_not_kept(
+    layout: str, kept: str, forks: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--name", HOST, "--emulated") if layout == "enclave" else ()
+    config = Path("o", *(["enclave"] if more else []), "enclave.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text(kept, "utf-8")
+    before = files()
+    sandbox = ("--sandbox", described(forks=forks)[0])
+    assert init(layout, *more, *sandbox) == 2
+    assert "model.isolation is" in capsys.readouterr().err
+    assert files() == before
+    assert init(layout, *more, *sandbox, "--replace") == 0
+    # Without a sandbox nothing depends on it; with one the release does, from now on.
+    config.write_text(kept, "utf-8")
+    assert init(layout, *more) == 2
+    wanted = "process" if forks else "shared"
+    config.write_text(f'[model]\nisolation = "{wanted}"\n', "utf-8")
+    assert init(layout, *more, *sandbox) == 0
+
+
+def test_a_configuration_that_is_no_toml_is_no_base_for_a_sandbox(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("o").mkdir()
+    Path("o/enclave.toml").write_text("[model", "utf-8")
+    assert init("processes", "--sandbox", described()[0]) == 2
+    assert "o/enclave.toml" in capsys.readouterr().err
+    assert init("processes") == 0
 
 
 # The policy.

@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from curtilage.attest.claims import Measurement
 from curtilage.attest.errors import RefusedError
 from curtilage.attest.log.manifest import parse_manifest
+from curtilage.attest.sandbox import Isolation
 from curtilage.cli.declared import Arguments
 from curtilage.cli.deploy import layouts
 from curtilage.cli.deploy.files import File, Kept, text_file, write_files
-from curtilage.cli.deploy.layouts import EnclaveModel
+from curtilage.cli.deploy.layouts import ENCLAVE_TOML, EnclaveModel
 from curtilage.cli.deploy.next_steps import next_steps, usual_out
 from curtilage.cli.deploy.release import (
     MAX_DESCRIPTION_BYTES,
@@ -32,6 +33,7 @@ from curtilage.cli.terminal import DONE, HowFar, out, unix_text
 from curtilage.client.errors import ConfigError, UsageError
 from curtilage.client.local.registry.catalogue import DEFAULT_NAME, known
 from curtilage.client.system.files import read_text
+from curtilage.client.system.toml_tables import read_tree
 from curtilage.transparency.files import make_folder, read_bounded
 from curtilage.transparency.own_log import OwnLog
 from curtilage.transparency.publisher import (
@@ -42,6 +44,8 @@ from curtilage.transparency.publisher import (
 )
 
 MAX_SECTIONS_BYTES: Final = 256 * 1024
+MAX_CONFIG_BYTES: Final = 64 * 1024
+"""Of an enclave's configuration: the server reads no more."""
 _HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GATEWAY: Final = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9-]{0,31})="
@@ -80,16 +84,18 @@ def run_init(arguments: Arguments) -> int:
     _require_options(arguments, layout)
     folder = Path(arguments.out or usual_out(layout))
     providers: Sequence[str] = ()
+    unconfined = False
     if layout in {layouts.RELAY, layouts.GATEWAY}:
         _write(_without_enclave(arguments, layout, folder), arguments)
     else:
         with _refusals_of(folder):
-            providers = _with_enclave(arguments, layout, folder).providers
+            chosen = _with_enclave(arguments, layout, folder)
+        providers, unconfined = chosen.machines.providers, chosen.sandbox is None
     if not arguments.dry_run:
         for name in layouts.FOLDERS.get(layout, ()):
             make_folder(folder / name)
         out("next:")
-        for step in next_steps(layout, folder, providers):
+        for step in next_steps(layout, folder, providers, unconfined=unconfined):
             out(f"  {step}")
     return DONE
 
@@ -204,10 +210,12 @@ class _Enclave:
     sandbox: Sandbox | None
 
 
-def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
+def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> _Enclave:
     chosen = _chosen(arguments, layout, folder)
     # Named first, so that a mistake in an option leaves nothing behind.
     files = [*_enclave_files(arguments, layout, folder, chosen)]
+    if chosen.sandbox is not None and not arguments.replace:
+        _require_same_isolation(files, chosen.sandbox)
     log = _require_log(arguments, folder, chosen)
     _write(files, arguments)
     if not arguments.dry_run:
@@ -219,7 +227,7 @@ def _with_enclave(arguments: Arguments, layout: str, folder: Path) -> Machines:
         for registers in measured:
             said = " ".join(f"{name}={value}" for name, value in registers.items())
             out(f"measurement of the release: {kind} {said}")
-    return chosen.machines
+    return chosen
 
 
 def _chosen(arguments: Arguments, layout: str, folder: Path) -> _Enclave:
@@ -331,6 +339,25 @@ def _require_same_release(log: OwnLog, chosen: _Enclave) -> None:
             "another sandbox; publish the new release there (docs/transparency.md), or "
             "choose another --out"
         )
+
+
+def _require_same_isolation(files: Sequence[File], sandbox: Sandbox) -> None:
+    """Refuse a release that the configuration which is kept cannot be served under.
+
+    Raises:
+        ConfigError: it separates requests in another way, or is not TOML.
+    """
+    for path in (each.path for each in files if each.path.name == ENCLAVE_TOML):
+        if not path.exists():
+            continue
+        model = read_tree(path, MAX_CONFIG_BYTES).get("model")
+        given = cast("dict[str, object]", model) if isinstance(model, dict) else {}
+        found = given.get("isolation", Isolation.SHARED.value)
+        if found != sandbox.isolation.value:
+            raise ConfigError(
+                f"{path}: model.isolation is {found!r}, and the sandbox's is "
+                f"{sandbox.isolation.value!r}; change it, or --replace writes it again"
+            )
 
 
 def _sorted(measured: Sequence[Measurement]) -> list[list[tuple[str, str]]]:

@@ -52,6 +52,7 @@ FOLDERS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {ENCLAVE: ("enclave/models",), GATEWAY: ("client/models",)}
 )
 """Folders that stay empty until the operator puts models there."""
+ENCLAVE_TOML: Final = "enclave.toml"
 ROOT_FILE: Final = "root.pem"
 ATTESTATION_FILE: Final = "attestation.yaml"
 POLICY_FILE: Final = "policy.yaml"
@@ -83,7 +84,7 @@ def one_operator(out: Path, machines: Machines, model: EnclaveModel) -> Iterator
         release=f"{INSIDE}/release",
         root="/run/evidence/root.pem",
     )
-    yield _enclave_file(out / "enclave.toml", places, machines, model, out)
+    yield _enclave_file(out / ENCLAVE_TOML, places, machines, model, out)
 
 
 def processes(out: Path, machines: Machines, model: EnclaveModel) -> Iterator[File]:
@@ -106,7 +107,7 @@ def processes(out: Path, machines: Machines, model: EnclaveModel) -> Iterator[Fi
         root=str(folder / ROOT_FILE),
         model=model.path,
     )
-    yield _enclave_file(out / "enclave.toml", places, machines, model, out)
+    yield _enclave_file(out / ENCLAVE_TOML, places, machines, model, out)
     text = relay_toml(
         gateways={"demo": f"unix:{folder / 'enclave.sock'}"},
         listen="127.0.0.1:8080",
@@ -129,7 +130,7 @@ def enclave(
         root="/run/evidence/root.pem",
         model=model.path,
     )
-    yield _enclave_file(folder / "enclave.toml", places, machines, model, out)
+    yield _enclave_file(folder / ENCLAVE_TOML, places, machines, model, out)
     yield from _tls(folder / "tls", ENCLAVE, host)
 
 

@@ -16,13 +16,23 @@ IMAGES: Final = (
 )
 
 
+NO_SANDBOX: Final = (
+    "the release names no sandbox, so no client gets `no_write`: if one should, begin "
+    "anew with --sandbox FILE and another --out (docs/containers.md)"
+)
+
+
 def usual_out(layout: str) -> str:
     """Return the folder of a layout if no other is named."""
     return USUAL_OUT if layout == layouts.ONE_OPERATOR else f"curtilage-{layout}"
 
 
 def next_steps(
-    layout: str, folder: Path, providers: Sequence[str] = ()
+    layout: str,
+    folder: Path,
+    providers: Sequence[str] = (),
+    *,
+    unconfined: bool = False,
 ) -> Iterator[str]:
     """Yield the next steps, one a line.
 
@@ -30,6 +40,7 @@ def next_steps(
         layout: one of ``layouts``.
         folder: where its files are.
         providers: the profiles of ``enclave.yaml`` that make its kinds of evidence.
+        unconfined: whether it has a release, which names no sandbox.
     """
     place = shlex.quote(str(folder))
     again = f"curtilage deploy init {layout} --policy default"
@@ -54,6 +65,8 @@ def next_steps(
         yield f"docker compose -f {place}/client.yaml up --wait"
     if layout in {layouts.ONE_OPERATOR, layouts.PROCESSES} and policy.exists():
         yield ASK.format(policy=shlex.quote(str(policy)))
+    if unconfined:
+        yield NO_SANDBOX
 
 
 def _one_operator(folder: Path, place: str, again: str) -> Iterator[str]:
