@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from http.client import HTTPResponse
 from types import MappingProxyType
 from typing import Any, Final, cast
+from urllib.error import HTTPError
 
 from curtilage_dev.processes import ProcessError
 
@@ -23,6 +24,9 @@ def open_answer(
         text: the question.
         max_tokens: upper bound of the answer.
         more: further fields of the request.
+
+    Raises:
+        ProcessError: the endpoint refused the request; has its reason.
     """
     body = {
         "model": "curtilage",
@@ -38,7 +42,12 @@ def open_answer(
         headers={"Content-Type": "application/json"},
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return cast("HTTPResponse", opener.open(request, timeout=ANSWER_S))
+    try:
+        return cast("HTTPResponse", opener.open(request, timeout=ANSWER_S))
+    except HTTPError as error:
+        with error:
+            why = json.load(error)["error"]["message"]
+        raise ProcessError(f"the question was refused: {why}") from error
 
 
 def events_of(response: HTTPResponse) -> Iterator[dict[str, Any]]:

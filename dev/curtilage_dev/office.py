@@ -5,7 +5,6 @@ pattern can check each answer. A question is asked as routed, and once more of t
 side; together these are all three ways.
 """
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +13,10 @@ from dataclasses import dataclass
 from statistics import median
 from threading import Event
 from typing import Final
-from urllib.error import HTTPError
 
 from curtilage.client.chat.answer import Answerer
 from curtilage.client.local.reasons import LocalFailure
 from curtilage_dev.asking import events_of, open_answer
-from curtilage_dev.processes import ProcessError
 
 MTOK: Final = 1_000_000
 MICROUSD: Final = 1_000_000
@@ -440,10 +437,6 @@ class Asking:
                         text += piece
                     if usage := event.get("usage"):
                         tokens = usage["prompt_tokens"] + usage["completion_tokens"]
-        except HTTPError as error:
-            with error:
-                why = json.load(error)["error"]["message"]
-            raise ProcessError(f"an office question has no answer: {why}") from error
         finally:
             free.set()
         return Answered(

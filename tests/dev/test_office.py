@@ -4,9 +4,7 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from email.message import Message
 from threading import Event, Timer
-from urllib.error import HTTPError
 
 import pytest
 from typing_extensions import override
@@ -344,8 +342,7 @@ def test_a_question_without_an_answer_ends_the_comparison(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def opened(*_asked: object, **_more: object) -> io.BytesIO:
-        body = io.BytesIO(b'{"error": {"message": "the local model is busy"}}')
-        raise HTTPError("http://127.0.0.1:1/v1", 503, "", Message(), body)
+        raise ProcessError("the local model is busy")
 
     monkeypatch.setattr(office, "open_answer", opened)
     asking = Asking(url="http://127.0.0.1:1/v1", lengths=SHORT)
