@@ -10,6 +10,7 @@ import yaml
 from tools.compose_test import __main__ as command
 from tools.compose_test.checks import CHECKS
 from tools.compose_test.errors import CannotRunError, FailedError
+from tools.compose_test.layouts import Answered
 from tools.compose_test.mutants import MUTANTS, Mutant, mutated
 from tools.compose_test.network import Settings, effective_rules, restoring_rules
 from tools.compose_test.soak import (
@@ -19,6 +20,9 @@ from tools.compose_test.soak import (
     outcome_of_none,
 )
 
+LOCAL_ANSWER = Answered(status=200, route="local", code="")
+ENCLAVE_ANSWER = Answered(status=200, route="enclave", code="")
+RUN = command.Run(engine=Mock(), folder=Path(), started=0.0)
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text("utf-8")
 EMPTY = """\
@@ -184,3 +188,40 @@ def test_evidence_that_does_not_show_the_sandbox_is_a_failure(said: str) -> None
 
 def ended(said: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess([], 0, stdout=said, stderr="")
+
+
+# Questions.
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        pytest.param([LOCAL_ANSWER, ENCLAVE_ANSWER], 2, id="after the copy's age"),
+        pytest.param([ENCLAVE_ANSWER], 1, id="at once"),
+    ],
+)
+def test_an_enclave_that_is_back_may_have_its_old_keys_served_for_now(
+    answers: list[Answered], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "AGAIN_S", 0.0)
+    endpoint = Mock(ask=Mock(side_effect=answers))
+    RUN.ask_after(endpoint, "enclave")
+    assert endpoint.ask.call_count == asked
+
+
+@pytest.mark.parametrize(
+    ("service", "answer"),
+    [
+        pytest.param("relay", LOCAL_ANSWER, id="of another part"),
+        pytest.param("enclave", Answered(status=502, route="", code="x"), id="failed"),
+        pytest.param("enclave", LOCAL_ANSWER, id="for too long"),
+    ],
+)
+def test_a_question_that_comes_elsewhere_fails(
+    service: str, answer: Answered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "AGAIN_S", 0.02)
+    monkeypatch.setattr(command, "COPY_S", 0.01)
+    endpoint = Mock(ask=Mock(return_value=answer))
+    with pytest.raises(FailedError, match=f"after the {service} was killed"):
+        RUN.ask_after(endpoint, service)
