@@ -84,7 +84,7 @@ def _one_operator(folder: Path, place: str, again: str) -> Iterator[str]:
 def _processes(folder: Path, place: str, again: str) -> Iterator[str]:
     if (folder / layouts.POLICY_FILE).exists():
         yield from _dated(place)
-        yield f"curtilage-enclave --config {place}/enclave.toml"
+        yield f"curtilage-enclave --config {place}/{layouts.ENCLAVE_TOML}"
         yield f"curtilage-relay --config {place}/relay.toml"
         return
     yield (
